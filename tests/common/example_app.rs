@@ -1,6 +1,6 @@
 //! An application in two cities that uses one Secret, and a manager that dies after so many writes.
 
-use std::{path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use testbed::{
@@ -61,12 +61,12 @@ impl Cut {
         places
     }
 
-    /// Waits until each place is cut off, or has come to its end; returns how many writes it took where none was cut.
+    /// Waits until each place is cut off, or has come to its end; returns the writes that it took where none was cut.
     pub async fn dead_or_done<F: Future<Output = Result<(), String>>>(
         &self,
         places: &[(u64, Place)],
         is_done: impl Fn(Place) -> F,
-    ) -> u64 {
+    ) -> Vec<String> {
         for (writes, place) in places {
             eventually(&format!("dead at write {writes}, or done"), || async {
                 if self.budget.is_spent(&place.ns) { Ok(()) } else { is_done(place.clone()).await }
@@ -76,6 +76,18 @@ impl Cut {
         let (_, uncut) = places.last().unwrap();
         self.budget.spent(&uncut.ns)
     }
+}
+
+/// Fails unless so many writes were made, and says which they were.
+pub fn takes(what: &str, writes: &[String], wanted: Range<u64>) {
+    eprintln!("{what} takes {} writes", writes.len());
+    let most = wanted.end;
+    assert!(
+        wanted.contains(&(writes.len() as u64)),
+        "{what} takes {} writes, and is cut after up to {most}:\n{}",
+        writes.len(),
+        writes.join("\n")
+    );
 }
 
 /// After how many writes a manager dies, in one place each, and never in the last. With `CUTS=all` that is after each

@@ -5,7 +5,7 @@ use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Wish, alone},
     binary, condition, delete, deployment, eventually,
-    example_app::{Cut, Place, SWEEPS, budgets, left, secret, using},
+    example_app::{Cut, Place, SWEEPS, budgets, left, secret, takes, using},
     get, merge, never, ready,
     refusal::Refusal,
 };
@@ -57,8 +57,7 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
             async move { left(world, &place.ns, &place.hub).await }
         };
         let writes = cut.dead_or_done(&places, is_done).await;
-        eprintln!("a deletion takes {writes} writes");
-        assert!((8..CUTS).contains(&writes), "a deletion takes {writes} writes, it is cut after up to {CUTS}");
+        takes("a deletion", &writes, 8..CUTS);
         dying.process.kill();
         world.restart_manager(&[]).await;
         for (writes, place) in &places {

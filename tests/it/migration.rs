@@ -10,7 +10,7 @@ use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Wish, alone},
     binary, condition, delete, eventually,
-    example_app::{Cut, Place, SWEEPS, budgets, secret, using},
+    example_app::{Cut, Place, SWEEPS, budgets, secret, takes, using},
     get, list, merge, never_within, ready, skip,
 };
 use futures::StreamExt;
@@ -198,8 +198,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
             async move { migrated(world, &place.hub).await }
         };
         let writes = cut.dead_or_done(&places, is_done).await;
-        eprintln!("a migration takes {writes} writes");
-        assert!((5..cuts).contains(&writes), "a migration takes {writes} writes, it is cut after up to {cuts}");
+        takes("a migration", &writes, 5..cuts);
         dying.process.kill();
         world.restart_manager(&[]).await;
         for ((writes, place), (seen, watching)) in places.iter().zip(watched) {

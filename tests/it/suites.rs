@@ -60,7 +60,8 @@ fn every_suite_passes_on_the_testbed() {
         if let Some(program) = testbed::chainsaw::find() {
             let processes = |world: &World| world.operators.iter().map(|one| one.process.pid()).collect::<Vec<_>>();
             let before = processes(world);
-            testbed::chainsaw::run(program, &world.bed, &mut world.operators, false, &[]).await.unwrap();
+            let suites = testbed::chainsaw::Run { program, gated: false, more: &[], shown: false };
+            suites.on(&world.bed, &mut world.operators).await.unwrap();
             let are_others: Vec<bool> =
                 processes(world).iter().zip(before).map(|(now, before)| *now != before).collect();
             assert_eq!(are_others, [true, true, false], "suites have management and dfw end and begin anew, not ord");

@@ -22,7 +22,8 @@ fn every_gated_suite_passes_on_the_testbed() {
         world.restart_manager(&[]).await;
         webhooks.ask_from(&world.project).await.unwrap();
         let on = &mut *world;
-        let passed = testbed::chainsaw::run(program, &on.bed, &mut on.operators, true, &[]).await;
+        let suites = testbed::chainsaw::Run { program, gated: true, more: &[], shown: false };
+        let passed = suites.on(&on.bed, &mut on.operators).await;
         // Whoever has the bed next asks nobody.
         webhooks.leave(&world.project).await.unwrap();
         passed.unwrap();

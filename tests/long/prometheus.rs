@@ -210,8 +210,9 @@ fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
         let world = &mut *lent;
         let prometheus = Prometheus::scraping(&program, world, &Pace::default()).await;
         let (began, lasts) = (Instant::now(), Duration::from_mins(minutes));
+        let suites = testbed::chainsaw::Run { program: chainsaw, gated: false, more: &[], shown: false };
         let mut run_suites = async || {
-            testbed::chainsaw::run(chainsaw.clone(), &world.bed, &mut world.operators, false, &[]).await.unwrap();
+            suites.on(&world.bed, &mut world.operators).await.unwrap();
         };
         run_suites().await;
         let (mut passes, first) = (1, prometheus.series().await);

@@ -1,7 +1,7 @@
 //! chainsaw, the program that runs the suites of `e2e/suites`, where somebody has installed it.
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -24,37 +24,51 @@ pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
     Ok((!out.status.success()).then(|| String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// Runs the suites on a testbed that has these operators on it, those for a `gated` one or those for any other; `more` are
-/// arguments for chainsaw. An error when they do not pass, which says where what was there is kept.
-pub async fn run(
-    program: PathBuf,
-    bed: &Testbed,
-    operators: &mut [Operator],
-    gated: bool,
-    more: &[String],
-) -> Result<()> {
-    if passes(program, bed, operators, gated, more).await? {
-        return Ok(());
-    }
-    let dir = binaries::cache().join("e2e-failed");
-    dump(bed, &dir).context("suites have failed, and what was there cannot be kept")?;
-    bail!("suites have failed, chainsaw says above which; what was there is in {}", dir.display())
+/// A run of the suites.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// What [`find`] has found.
+    pub program: PathBuf,
+    /// The suites for a testbed with networks and quota, or those for any other.
+    pub gated: bool,
+    /// More arguments for chainsaw.
+    pub more: &'a [String],
+    /// Whether what chainsaw says, thousands of lines, goes to the terminal as it says it. Else it is in the testbed's
+    /// folder, and its end is in the error when suites have failed.
+    pub shown: bool,
 }
 
-async fn passes(
-    program: PathBuf,
-    bed: &Testbed,
-    operators: &mut [Operator],
-    gated: bool,
-    more: &[String],
-) -> Result<bool> {
+impl Run<'_> {
+    /// Runs the suites on a testbed that has these operators on it. An error when they do not pass, which says where what
+    /// was there is kept.
+    pub async fn on(&self, bed: &Testbed, operators: &mut [Operator]) -> Result<()> {
+        let said = bed.dir().join("chainsaw.log");
+        if passes(self, bed, operators, &said).await? {
+            return Ok(());
+        }
+        let dir = binaries::cache().join("e2e-failed");
+        dump(bed, &dir).context("suites have failed, and what was there cannot be kept")?;
+        let said = if self.shown { "chainsaw says above which".to_owned() } else { end_of(&said) };
+        bail!("suites have failed; what was there is in {}; {said}", dir.display())
+    }
+}
+
+/// The last that chainsaw has said.
+fn end_of(said: &Path) -> String {
+    const LINES: usize = 80;
+    let said = fs::read_to_string(said).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().collect();
+    format!("chainsaw said at last:\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
+}
+
+async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], said: &Path) -> Result<bool> {
     let managers = Managers::listen().await?;
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
-    let mut command = tokio::process::Command::new(program);
+    let mut command = tokio::process::Command::new(&run.program);
     command
         .current_dir(binaries::root())
         .args(["test", "e2e/suites", "--config", "e2e/chainsaw-config.yaml", "--parallel", "1"])
-        .arg(format!("--selector=environment{}gated", if gated { "=" } else { "!=" }))
+        .arg(format!("--selector=environment{}gated", if run.gated { "=" } else { "!=" }))
         .env("KUBECONFIG", of(&bed.project))
         .arg(format!("--cluster=downstream={}", of(&bed.hub)))
         .args(bed.cells.iter().map(|(city, cell)| format!("--cluster=pop-{city}={}", of(cell))))
@@ -64,9 +78,13 @@ async fn passes(
     // The suites' scripts call kubectl.
     let bin = binaries::find_with_kubectl(&|_| ())?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let run = command.env("PATH", format!("{}:{path}", bin.display())).args(more).status();
+    if !run.shown {
+        let log = File::create(said)?;
+        command.stdout(log.try_clone()?).stderr(log);
+    }
+    let ended = command.env("PATH", format!("{}:{path}", bin.display())).args(run.more).status();
     tokio::select! {
-        status = run => Ok(status.context("cannot run chainsaw")?.success()),
+        status = ended => Ok(status.context("cannot run chainsaw")?.success()),
         ended = managers.serve(operators) => ended.map(|()| false),
     }
 }

@@ -32,7 +32,8 @@ pub struct Budget {
 struct Place {
     namespaces: Vec<String>,
     left: u64,
-    spent: u64,
+    /// Method and path of each write that was made.
+    spent: Vec<String>,
 }
 
 /// What becomes of a write.
@@ -49,7 +50,7 @@ impl Budget {
     /// So many writes from now on in these namespaces, on whichever control plane.
     pub fn set(&self, namespaces: &[&str], writes: u64) {
         let namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
-        self.places().push(Place { namespaces, left: writes, spent: 0 });
+        self.places().push(Place { namespaces, left: writes, spent: Vec::new() });
     }
 
     /// Whether the last write in this namespace has been made.
@@ -57,21 +58,18 @@ impl Budget {
         self.places().iter().any(|place| place.left == 0 && place.namespaces.iter().any(|name| name == namespace))
     }
 
-    /// Writes in this namespace since its budget was set.
-    pub fn spent(&self, namespace: &str) -> u64 {
+    /// Writes in this namespace since its budget was set, each by its method and path.
+    pub fn spent(&self, namespace: &str) -> Vec<String> {
         let places = self.places();
-        places
-            .iter()
-            .filter(|place| place.namespaces.iter().any(|name| name == namespace))
-            .map(|place| place.spent)
-            .sum()
+        let of_namespace = |place: &&Place| place.namespaces.iter().any(|name| name == namespace);
+        places.iter().filter(of_namespace).flat_map(|place| place.spent.clone()).collect()
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, path: &str) -> Fate {
+    fn judge(&self, method: &Method, path: &str) -> Fate {
         let Some((_, rest)) = path.split_once("/namespaces/") else { return Fate::Passes };
         let namespace = rest.split(['/', '?']).next().unwrap_or_default();
         let mut places = self.places();
@@ -82,7 +80,7 @@ impl Budget {
             return Fate::IsTooLate;
         }
         place.left -= 1;
-        place.spent += 1;
+        place.spent.push(format!("{method} {path}"));
         if place.left == 0 { Fate::IsTheLast } else { Fate::Passes }
     }
 }
@@ -175,7 +173,7 @@ async fn serve(
     hold.stop(&request).await;
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
-    let fate = if writes && !path.contains("/leases") { budget.judge(&path) } else { Fate::Passes };
+    let fate = if writes && !path.contains("/leases") { budget.judge(request.method(), &path) } else { Fate::Passes };
     match fate {
         Fate::Passes => proxy::pass_on(&client, request, &path).await,
         Fate::IsTheLast => {

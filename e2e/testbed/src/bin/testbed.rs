@@ -294,6 +294,6 @@ async fn e2e(mut wanted: Wanted, gated: bool, more: &[String]) -> Result<ExitCod
     if let Some(webhooks) = &webhooks {
         webhooks.ask_from(&bed.project.client().await?).await?;
     }
-    chainsaw::run(program, &bed, &mut operators, gated, more).await?;
+    chainsaw::Run { program, gated, more, shown: true }.on(&bed, &mut operators).await?;
     Ok(ExitCode::SUCCESS)
 }
