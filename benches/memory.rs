@@ -217,13 +217,15 @@ async fn mirrored(project: &Client) -> usize {
     }
 }
 
-/// Waits until the manager's memory stays as it is, prints it, and answers with what is resident, in KiB.
+/// Waits until the manager's memory has stayed as it is for ten seconds, prints it, and answers with what is resident, in
+/// KiB. Freed memory goes back to the system a moment after it was freed, and only while something goes on.
 async fn settle(manager: &Operator, what: &str) -> usize {
-    let mut before = 0;
-    for _ in 0..60 {
+    let (mut before, mut same) = (0, 0);
+    for _ in 0..90 {
         sleep(Duration::from_secs(2)).await;
         let now = memory(manager, "VmRSS");
-        if now == before {
+        same = if now == before { same + 1 } else { 0 };
+        if same == 5 {
             break;
         }
         before = now;

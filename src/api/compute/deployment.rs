@@ -1,5 +1,6 @@
 //! `WorkloadDeployment` (WD): a Workload in one city; the object that travels over the hub.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema, ResourceExt};
 use serde::{Deserialize, Serialize};
 
@@ -119,4 +120,25 @@ pub struct WorkloadDeploymentStatus {
     /// Whether the cell keeps its Instances stopped, as the annotation `suspended` asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
+    /// In the project: the last time that everything had arrived on its clusters. It stays while something is missing again, so
+    /// that what was lost can be told from what has yet to arrive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_delivery: Option<LastDelivery>,
+}
+
+/// A deployment and its ConfigMaps and Secrets, as they had all arrived.
+#[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct LastDelivery {
+    /// Uid of the copy on the hub.
+    #[serde(rename = "copyUID")]
+    pub copy_uid: String,
+    /// Clusters that had all of it; empty if that is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<String>,
+    /// The ConfigMaps and Secrets that had arrived with it, as `Kind/name`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<String>,
+    /// Since when, in whole seconds.
+    pub time: Time,
 }

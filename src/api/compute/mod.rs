@@ -9,7 +9,7 @@ mod volume;
 mod workload;
 
 pub use condition::{Condition, ConditionStatus};
-pub use deployment::{WorkloadDeployment, WorkloadDeploymentSpec, WorkloadDeploymentStatus, WorkloadRef};
+pub use deployment::{LastDelivery, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadDeploymentStatus, WorkloadRef};
 pub use instance::{
     Instance, InstanceInterfaceAddress, InstanceInterfaceAssignments, InstanceInterfaceExternalAddress,
     InstanceInterfaceStatus, InstanceObserved, InstanceSpec, InstanceStatus,

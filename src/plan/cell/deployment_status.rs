@@ -99,6 +99,7 @@ pub(super) fn plan(
             .get(annotation::SOURCE_GENERATION)
             .and_then(|generation| generation.parse().ok()),
         suspended: suspended.then_some(true),
+        last_delivery: None,
     };
     let write = Write::status(manager::DEPLOYMENT, &json!(status), deployment);
     write.map(|write| instance_events::scales(write, deployment, now))

@@ -10,7 +10,7 @@ use super::{
     blocked::has_spoken,
     budget::Budget,
     federate::{self, Signal},
-    repair::{LastDelivery, Limits, Repairs},
+    repair::{Limits, Repairs},
 };
 use crate::api::reason::Reason;
 
@@ -46,8 +46,10 @@ struct Blocked {
     /// Since when Karmada says nothing about it; nothing when it does.
     silent_since: Option<Instant>,
     since: Instant,
-    /// What was delivered before.
-    last_delivery: Option<LastDelivery>,
+    /// Whether no Event told of it, since several lack the same.
+    quiet: bool,
+    /// Whether all of its copy had been delivered before.
+    delivered_before: bool,
     /// The reasons that Events have given.
     events: Vec<String>,
     /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
@@ -137,7 +139,7 @@ impl<K: Ord + Clone> Backlog<K> {
             reason,
             silent: blocked.silent_since.is_some() && blocked.away.is_none(),
             elapsed: now.saturating_duration_since(since),
-            last_delivery: blocked.last_delivery.clone(),
+            quiet: blocked.quiet,
             events: blocked.events.clone(),
             repairs: blocked.repairs,
         })
@@ -164,10 +166,12 @@ impl<K: Ord + Clone> Backlog<K> {
     /// anew: the last repair has moved something, and was not in vain.
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Noted<K> {
         let blocker = signals.iter().find_map(|signal| match signal {
-            Signal::Blocked { reason, silent, last_delivery } => Some((reason, *silent, last_delivery)),
+            Signal::Blocked { reason, silent, quiet, delivered_before } => {
+                Some((reason, *silent, *quiet, *delivered_before))
+            }
             Signal::Reported(_) | Signal::Repaired | Signal::Unexplained | Signal::NamespaceUnread => None,
         });
-        let Some((reason, silent, last_delivery)) = blocker else { return self.forget(key, now) };
+        let Some((reason, silent, quiet, delivered_before)) = blocker else { return self.forget(key, now) };
         let was_silent = self.is_silent(key);
         let mut noted = Noted::default();
         let given = || {
@@ -198,7 +202,8 @@ impl<K: Ord + Clone> Backlog<K> {
             reason: reason.clone(),
             silent_since: silent.then_some(now),
             since: now,
-            last_delivery: None,
+            quiet: false,
+            delivered_before: false,
             events: Vec::new(),
             repaired: None,
             vain: 0,
@@ -215,7 +220,7 @@ impl<K: Ord + Clone> Backlog<K> {
         }
         // What it said before it fell silent is none of the time it takes.
         known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
-        known.last_delivery.clone_from(last_delivery);
+        (known.quiet, known.delivered_before) = (quiet, delivered_before);
         known.events.extend(given());
         self.silent = self.silent + usize::from(silent) - usize::from(was_silent);
         noted
@@ -296,8 +301,7 @@ impl<K: Ord + Clone> Backlog<K> {
             };
             // One that is known to have been delivered, if there is any.
             let waiting = self.all.iter().filter(waits);
-            noted.next =
-                waiting.max_by_key(|(_, blocked)| blocked.last_delivery.is_some()).map(|(other, _)| other.clone());
+            noted.next = waiting.max_by_key(|(_, blocked)| blocked.delivered_before).map(|(other, _)| other.clone());
         }
         noted
     }

@@ -35,7 +35,7 @@ fn key(name: &str) -> String {
 }
 
 fn blocked(reason: &str) -> Vec<Signal> {
-    vec![Signal::Blocked { reason: reason.into(), silent: true, last_delivery: None }]
+    vec![Signal::Blocked { reason: reason.into(), silent: true, quiet: false, delivered_before: false }]
 }
 
 fn unlimited() -> All {
@@ -62,7 +62,7 @@ fn what_karmada_has_only_now_looked_at_begins_anew_unless_it_was_made_to_look() 
     let (all, key, start) = (unlimited(), key("wd"), some_moment());
     let at = |seconds| start + Duration::from_secs(seconds);
     let of = |seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.silent, blocked.elapsed.as_secs()));
-    let spoken = [Signal::Blocked { reason: "NotListed".into(), silent: false, last_delivery: None }];
+    let spoken = [Signal::Blocked { reason: "NotListed".into(), silent: false, quiet: false, delivered_before: false }];
     all.note(&key, &blocked("NotListed"), at(0));
     assert_eq!(of(600), Some((true, 600)));
     all.note(&key, &spoken, at(600));
@@ -172,7 +172,12 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
     all.note(&key("quick"), &blocked("BindingMissing"), at(64));
     all.note(&key("quick"), &[], at(65));
     assert_eq!(lag(100), 50, "one that was quicker proves nothing");
-    let signals = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, last_delivery: None }];
+    let signals = vec![Signal::Blocked {
+        reason: "NoClusterForCity".into(),
+        silent: false,
+        quiet: false,
+        delivered_before: false,
+    }];
     all.note(&key("unplaced"), &signals, at(0));
     all.note(&key("unplaced"), &[], at(1_000));
     assert_eq!(lag(1_000), 0, "what Karmada has spoken of is not its slowness");
@@ -182,18 +187,18 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
 }
 
 #[test]
-fn what_was_told_and_what_was_delivered_is_remembered_until_all_is_well() {
+fn what_was_reported_is_remembered_until_all_is_well() {
     let (all, key, start) = (unlimited(), key("wd"), some_moment());
-    let last_delivery =
-        LastDelivery { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None, data: Vec::new() };
-    let first =
-        Signal::Blocked { reason: "BindingMissing".into(), silent: true, last_delivery: Some(last_delivery.clone()) };
-    all.note(&key, &[first, Signal::Reported(Reason::BindingMissing)], start);
-    let then =
-        Signal::Blocked { reason: "NotApplied".into(), silent: true, last_delivery: Some(last_delivery.clone()) };
-    all.note(&key, &[then], start);
+    let blocked = |reason: &str| Signal::Blocked {
+        reason: reason.into(),
+        silent: true,
+        quiet: reason == "NotApplied",
+        delivered_before: true,
+    };
+    all.note(&key, &[blocked("BindingMissing"), Signal::Reported(Reason::BindingMissing)], start);
+    all.note(&key, &[blocked("NotApplied")], start);
     let known = all.of(&key, start).unwrap();
-    assert_eq!((known.last_delivery, known.events), (Some(last_delivery), vec!["BindingMissing".to_owned()]));
+    assert_eq!((known.quiet, known.events), (true, vec!["BindingMissing".to_owned()]));
     let forget = |project: &str| all.0.borrow_mut().forget_where(|key| key.starts_with(project), start);
     assert_eq!(forget("another"), []);
     assert_eq!(forget("project"), [("NotApplied".to_owned(), 0)]);
@@ -204,7 +209,12 @@ fn what_was_told_and_what_was_delivered_is_remembered_until_all_is_well() {
 #[test]
 fn what_karmada_says_nothing_of_is_counted_at_each_step() {
     let (all, start) = (unlimited(), some_moment());
-    let signal = |reason: &str, silent: bool| Signal::Blocked { reason: reason.into(), silent, last_delivery: None };
+    let signal = |reason: &str, silent: bool| Signal::Blocked {
+        reason: reason.into(),
+        silent,
+        quiet: false,
+        delivered_before: false,
+    };
     let unsaid = |of: &str| all.repairs(&key(of), 9, Duration::from_secs(1), start).unsaid;
     let note = |of: &str, signals: &[Signal]| drop(all.note(&key(of), signals, start));
     assert_eq!(unsaid("a"), 0);

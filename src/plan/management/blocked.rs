@@ -10,11 +10,15 @@ use super::{
     delivery::{Delivery, Karmada, Note, Repair},
     facts::SharedCompanion,
     federation_status::Overdue,
-    repair::{self, Absence, Decision, LastDelivery, Loss, Repairs},
-    seen, unheard,
+    repair::{self, Absence, Decision, Loss, Repairs},
+    unheard,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, meta::annotation, referenced::DataRef},
+    api::{
+        compute::{LastDelivery, WorkloadDeployment},
+        meta::annotation,
+        referenced::DataRef,
+    },
     plan::{Next, condition::Verdict},
     timing::Timing,
 };
@@ -33,8 +37,9 @@ pub struct Blocked {
     pub silent: bool,
     /// For how long it has been this.
     pub elapsed: Duration,
-    /// What was delivered before.
-    pub last_delivery: Option<LastDelivery>,
+    /// True if it was one of several that lack the same when it was looked at last, so that no Event told of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
     /// The reasons that Events have given.
     pub events: Vec<String>,
     /// How often something was repaired.
@@ -64,8 +69,6 @@ pub(super) struct State<'a> {
     pub silent: bool,
     /// How often something was repaired since it was delivered last.
     repairs: u32,
-    /// What was delivered last.
-    pub last_delivery: Option<LastDelivery>,
     /// What Karmada lost, or never had, and what is done about it; only once it is reported.
     pub pending_repair: Option<PendingRepair<'a>>,
     /// When to look again.
@@ -89,6 +92,8 @@ pub(super) struct Case<'a> {
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: Option<&'a WorkloadDeployment>,
+    /// When all of this copy was there last.
+    pub last_delivery: Option<&'a LastDelivery>,
     /// What the hub shows.
     pub finding: Option<&'a Delivery>,
     /// What Karmada made of it.
@@ -118,20 +123,7 @@ impl<'a> State<'a> {
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason) && !before.is_over(silent));
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
-        let last_delivery = case.copy.filter(|_| blocker.is_some()).and_then(|copy| {
-            let delivery = LastDelivery::of(case.deployment, copy)?;
-            match case.karmada.filter(|karmada| seen::is_outdated(karmada, copy)) {
-                Some(karmada) => Some(LastDelivery { data: depended_on(karmada), ..delivery }),
-                None => Some(delivery),
-            }
-        });
-        let remembered = before.and_then(|before| before.last_delivery.clone());
-        let last_delivery = match (finding, case.copy) {
-            // All is there, and only something is to be said of it.
-            (Some(Delivery::Delivered { .. }), Some(copy)) => LastDelivery::renewed(remembered, last_delivery, copy),
-            _ => LastDelivery::earlier(remembered, last_delivery),
-        };
-        let missing = Missing::of(case, last_delivery.as_ref());
+        let missing = Missing::of(case);
         let never = |missing: &Missing<'_>| matches!(missing.absence, Absence::NeverDelivered | Absence::Untaken);
         // Of what was delivered and is not seen to be lost, a change is under way.
         let first = silent && missing.as_ref().is_none_or(never);
@@ -155,7 +147,6 @@ impl<'a> State<'a> {
             overdue: Overdue { blocked: reported, unheard, several: first && case.repairs.are_several() },
             silent,
             repairs,
-            last_delivery,
             pending_repair,
             next,
         }
@@ -184,11 +175,6 @@ impl<'a> State<'a> {
     }
 }
 
-/// The data that Karmada knew to be needed when it looked last.
-fn depended_on(karmada: &Karmada) -> Vec<DataRef> {
-    karmada.binding.as_ref().and_then(|binding| (*binding.dependencies).clone()).unwrap_or_default()
-}
-
 /// What Karmada lost, or never had.
 struct Missing<'a> {
     what: &'a Repair,
@@ -197,7 +183,7 @@ struct Missing<'a> {
 }
 
 impl<'a> Missing<'a> {
-    fn of(case: &Case<'a>, last_delivery: Option<&LastDelivery>) -> Option<Self> {
+    fn of(case: &Case<'a>) -> Option<Self> {
         let (why, what, silent) = match case.finding? {
             Delivery::Blocked { cause, repair: Some(what), silent, .. } => (cause.clone(), what, *silent),
             Delivery::Delivered { note: Some(Note { reason, message, repair: Some(what) }), .. } => {
@@ -213,8 +199,7 @@ impl<'a> Missing<'a> {
         let created = companion.and_then(|data_ref| case.companions.get(data_ref)?.created);
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
-        let before = Loss { deployment: case.deployment, copy, companion, created, clusters, cause: &why }
-            .had_been_delivered(last_delivery);
+        let before = Loss { copy, companion, created, clusters }.had_been_delivered(case.last_delivery);
         let absence = match (silent, before) {
             _ if *what == Repair::Change => Absence::Untaken,
             (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },

@@ -33,7 +33,7 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
             reason: reason.to_string(),
             silent: false,
             elapsed,
-            last_delivery: None,
+            quiet: false,
             events: Vec::new(),
             repairs: 0,
         };
@@ -41,6 +41,7 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
             blocker: Some(reason.to_string()),
             deployment: &deployment,
             copy: Some(&deployment),
+            last_delivery: None,
             finding: Some(&finding),
             karmada: None,
             companions: &BTreeMap::new(),
@@ -62,117 +63,62 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
 
 const SECOND: &str = "2026-01-01T00:01:00Z";
 
-/// A deployment that is delivered since then, with so many companions.
-fn delivered(count: usize) -> WorkloadDeployment {
-    let said = json!({
-        "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": SECOND,
-        "message": "cell-dfw has what the hub was given",
-    });
-    let ready = json!({
-        "type": "ReferencedDataReady", "status": "True", "reason": "Ready", "lastTransitionTime": SECOND,
-        "message": repair::materialised(count).message,
-    });
-    deployment(&json!({ "generation": 2 }), &json!({ "conditions": [said, ready] }))
-}
-
-/// Its copy, written for this generation with this list, at version 20.
-fn copy(generation: &str, expected: &str) -> WorkloadDeployment {
-    let annotations =
-        json!({ annotation::SOURCE_GENERATION: generation, annotation::EXPECTED_REFERENCED_DATA: expected });
-    let metadata = json!({
-        "uid": "c-1", "resourceVersion": "20", "creationTimestamp": SECOND, "annotations": annotations,
-    });
-    deployment(&metadata, &json!(null))
-}
-
-/// Karmada has made the binding of this version of the copy, which depends on this.
-fn karmada(seen: u64, dependencies: &[DataRef]) -> Karmada {
-    let mut karmada: Karmada = serde_json::from_value(json!({
-        "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
-    }))
-    .unwrap();
-    let clusters = vec!["cell-dfw".to_owned()].into();
-    karmada.written = Some(20);
-    let dependencies = Some(dependencies.to_vec()).into();
-    karmada.binding = Some(BindingFacts { seen: Some(seen), clusters, dependencies, ..BindingFacts::default() });
-    karmada
-}
-
 /// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
-/// had not got to the Secret yet, that was touched as one that had been taken away; also where the deployment had been looked at
-/// first when its copy was still to be written, or was written without the Secret. Seen later: so was one of a hundred that was
+/// had not got to the Secret yet, that was touched as one that had been taken away. Seen later: so was one of a hundred that was
 /// older than the delivery of the deployment without them.
 #[test]
-fn what_is_added_after_a_delivery_was_no_part_of_it() {
+fn only_a_companion_that_was_delivered_is_repaired_at_once() {
     let secret = DataRef::secret("db");
-    let companions = |created: &str| {
-        let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
-        BTreeMap::from([(secret.clone(), companion)])
-    };
-    let finding = |reason: &Reason, repair: Option<Repair>| Delivery::Blocked {
-        cause: Verdict::no(reason.clone(), "it is not there"),
+    let timing = Timing::default();
+    let finding = Delivery::Blocked {
+        cause: Verdict::no(Reason::BindingMissing, "it is not there"),
         data: true,
         silent: true,
         heard: true,
-        repair,
+        repair: Some(Repair::Companion(secret.clone())),
     };
-    let timing = Timing::default();
-    let look = |original: &WorkloadDeployment,
-                copy: &WorkloadDeployment,
-                finding: &Delivery,
-                karmada: &Karmada,
-                companions: &BTreeMap<DataRef, SharedCompanion>,
-                before: Option<&Blocked>| {
-        let Delivery::Blocked { cause, .. } = finding else { unreachable!() };
+    let deployment = deployment(&json!({ "generation": 2 }), &json!(null));
+    for (name, data, created, touched) in [
+        ("added since", None, SECOND, false),
+        ("added since, while others have had it for long", None, "2026-01-01T00:00:30Z", false),
+        ("there all the time, and taken away", Some("Secret/db"), SECOND, true),
+        ("the same for longer", Some("Secret/db"), "2026-01-01T00:00:30Z", true),
+        ("created anew since", Some("Secret/db"), "2026-01-01T00:01:01Z", false),
+    ] {
+        let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
+        let last_delivery: LastDelivery = serde_json::from_value(json!({
+            "copyUID": "u-1", "clusters": ["cell-dfw"], "data": Vec::from_iter(data), "time": SECOND,
+        }))
+        .unwrap();
+        let clusters = vec!["cell-dfw".to_owned()].into();
+        let mut karmada: Karmada = serde_json::from_value(json!({
+            "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
+        }))
+        .unwrap();
+        karmada.binding = Some(BindingFacts { clusters, ..BindingFacts::default() });
+        let before = Blocked {
+            reason: Reason::BindingMissing.to_string(),
+            silent: true,
+            elapsed: timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME,
+            quiet: false,
+            events: Vec::new(),
+            repairs: 0,
+        };
         let case = Case {
-            blocker: Some(cause.reason.to_string()),
-            deployment: original,
-            copy: Some(copy),
-            finding: Some(finding),
-            karmada: Some(karmada),
-            companions,
-            before,
+            blocker: Some(Reason::BindingMissing.to_string()),
+            deployment: &deployment,
+            copy: Some(&deployment),
+            last_delivery: Some(&last_delivery),
+            finding: Some(&finding),
+            karmada: Some(&karmada),
+            companions: &BTreeMap::from([(secret.clone(), companion)]),
+            before: Some(&before),
             repairs: &Repairs::default(),
             timing: &timing,
             now: SECOND.parse().unwrap(),
         };
         let state = State::of(&case);
-        (state.last_delivery, state.pending_repair.is_some_and(|pending| pending.decision.now))
-    };
-    let unlisted = finding(&Reason::DependenciesNotPropagated, None);
-    let unbound = finding(&Reason::BindingMissing, Some(Repair::Companion(secret.clone())));
-    let (listed, all) = (r#"["Secret/db"]"#, copy("2", r#"["Secret/db"]"#));
-    let (none, one): (&[DataRef], &[DataRef]) = (&[], std::slice::from_ref(&secret));
-    let earlier = "2026-01-01T00:00:30Z";
-    for (name, ready, at_first, seen_at_first, known_at_first, created, touched) in [
-        ("added since", 0, all.clone(), 19, none, SECOND, false),
-        ("the copy is still to be written", 0, copy("1", "[]"), 20, none, SECOND, false),
-        ("it is still to list what nobody had named", 0, copy("2", "[]"), 20, none, SECOND, false),
-        ("added since, while others have it for long", 0, all.clone(), 19, none, earlier, false),
-        ("the same, and the copy is still to list it", 0, copy("2", "[]"), 20, none, earlier, false),
-        ("the same, looked at first by a manager that has just started", 0, all.clone(), 20, one, earlier, false),
-        ("there all the time, and taken away", 1, all.clone(), 20, one, SECOND, true),
-        ("the same for longer", 1, all.clone(), 20, one, earlier, true),
-        ("the same while the copy is changed", 1, copy("1", listed), 20, one, earlier, true),
-        ("the same while a change is under way", 1, all.clone(), 19, one, earlier, true),
-        ("made anew since", 1, all.clone(), 20, one, "2026-01-01T00:01:01Z", false),
-    ] {
-        let (original, companions) = (delivered(ready), companions(created));
-        let look = |copy: &WorkloadDeployment, finding: &Delivery, karmada: &Karmada, before: Option<&Blocked>| {
-            look(&original, copy, finding, karmada, &companions, before)
-        };
-        let (last_delivery, _) = look(&at_first, &unlisted, &karmada(seen_at_first, known_at_first), None);
-        // Karmada is back, and has listed the Secret; a while later its binding is still missing.
-        let before = Blocked {
-            reason: Reason::BindingMissing.to_string(),
-            silent: true,
-            elapsed: timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME,
-            last_delivery,
-            events: Vec::new(),
-            repairs: 0,
-        };
-        let (_, now) = look(&all, &unbound, &karmada(20, one), Some(&before));
-        assert_eq!(now, touched, "{name}");
+        assert_eq!(state.pending_repair.is_some_and(|pending| pending.decision.now), touched, "{name}");
     }
 }
 
@@ -194,7 +140,7 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
             reason: Reason::NotApplied.to_string(),
             silent: true,
             elapsed,
-            last_delivery: None,
+            quiet: false,
             events: Vec::new(),
             repairs: 0,
         };
@@ -202,6 +148,7 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
             blocker: Some(Reason::NotApplied.to_string()),
             deployment: &deployment,
             copy: Some(&deployment),
+            last_delivery: None,
             finding: Some(&finding),
             karmada: None,
             companions: &BTreeMap::new(),

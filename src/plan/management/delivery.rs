@@ -9,7 +9,13 @@ use super::{
     facts::{AttachedBinding, BindingFacts, Phase, SharedCompanion},
 };
 use crate::{
-    api::{compute::WorkloadDeployment, karmada::Suspension, names::CityCode, reason::Reason, referenced::DataRef},
+    api::{
+        compute::{LastDelivery, WorkloadDeployment},
+        karmada::Suspension,
+        names::CityCode,
+        reason::Reason,
+        referenced::DataRef,
+    },
     plan::condition::Verdict,
 };
 
@@ -47,8 +53,8 @@ pub struct Evidence<'a> {
     pub karmada: &'a Karmada,
     /// The companions that the copy expects.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
-    /// The data that is known to have been there before: what is missing of it was lost.
-    pub delivered: &'a [DataRef],
+    /// When all of this copy was there last: what is missing of it was lost.
+    pub last_delivery: Option<&'a LastDelivery>,
     /// Whether Karmada is known to take its time: what it has not done yet then says nothing of its settings.
     pub behind: bool,
 }

@@ -9,7 +9,7 @@ pub use super::delivery::{Delivery, Evidence, Karmada, Note, Repair};
 use super::{
     delivery::{Brought, Gap},
     facts::{self, BindingFacts, Phase},
-    resolve, seen,
+    last_delivery, resolve, seen,
 };
 use crate::{
     api::{
@@ -192,7 +192,8 @@ fn missing(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, exp
     let gap = |data_ref| not_attached(evidence, binding, namespace, data_ref);
     let mut gaps: Vec<(&DataRef, Gap)> =
         expected.iter().filter_map(|data_ref| Some((data_ref, gap(data_ref)?))).collect();
-    let lost = gaps.iter().rposition(|(data_ref, gap)| gap.is_silent() && evidence.delivered.contains(data_ref));
+    let had = |data_ref| evidence.last_delivery.is_some_and(|delivery| last_delivery::had(delivery, data_ref));
+    let lost = gaps.iter().rposition(|(data_ref, gap)| gap.is_silent() && had(data_ref));
     let told = lost.or_else(|| gaps.iter().position(|(_, gap)| !gap.is_silent()));
     let told = told.or(gaps.len().checked_sub(1))?;
     Some(gaps.swap_remove(told).1)

@@ -30,6 +30,7 @@ struct World {
     behind: bool,
     policy_trouble: Option<String>,
     written: Option<u64>,
+    /// Data that was delivered before.
     delivered: Vec<DataRef>,
 }
 
@@ -104,13 +105,19 @@ fn look(world: &World) -> Delivery {
     let companion = SharedCompanion::of(&world.companion, "shop/wd", Need::default(), None);
     let companions = [(DataRef::secret("db"), companion)].into();
     let city = CityCode::parse("dfw").unwrap();
-    let (behind, delivered) = (world.behind, &world.delivered[..]);
+    let delivery = crate::api::compute::LastDelivery {
+        copy_uid: String::new(),
+        clusters: Vec::new(),
+        data: world.delivered.iter().map(ToString::to_string).collect(),
+        time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+    };
+    let (behind, last_delivery) = (world.behind, Some(&delivery));
     let evidence =
-        Evidence { copy: &world.copy, city: &city, karmada: &karmada, companions: &companions, delivered, behind };
-    let delivery = diagnose(&evidence);
+        Evidence { copy: &world.copy, city: &city, karmada: &karmada, companions: &companions, last_delivery, behind };
+    let found = diagnose(&evidence);
     let record = recorded(&karmada);
-    assert_eq!(diagnose(&Evidence { karmada: &record, ..evidence }), delivery, "judged again from its record");
-    delivery
+    assert_eq!(diagnose(&Evidence { karmada: &record, ..evidence }), found, "judged again from its record");
+    found
 }
 
 #[test]

@@ -16,13 +16,13 @@ use super::{
     diagnosis::{self, Delivery, Evidence, Repair},
     federation_status as status, hub_form,
     hub_trouble::{self, Cause},
-    replicas,
+    last_delivery, replicas,
     resolve::{self, Data},
     rival::Rival,
 };
 use crate::{
     api::{
-        compute::{WorkloadDeployment, WorkloadDeploymentStatus},
+        compute::{LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{self, annotation, condition, finalizer, label, manager},
         names::{CityCode, CityPolicyName},
         reason::Reason,
@@ -109,7 +109,8 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(copy) = copy.filter(|copy| goes(copy, &city)) {
         return until_gone(observed, copy, steps, now);
     }
-    let finding = look(observed, copy, &city);
+    let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
+    let finding = look(observed, copy, &city, last_delivery.as_ref());
     let data = match (copy, &finding) {
         (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
         _ => data,
@@ -118,6 +119,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         blocker: status::blocker(deployment, copy, &data, finding.as_ref()),
         deployment,
         copy,
+        last_delivery: last_delivery.as_ref(),
         finding: finding.as_ref(),
         karmada: observed.karmada.as_ref(),
         companions: &observed.data.companions,
@@ -133,6 +135,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After)).or_sooner(again);
     let finding = state.in_full(finding.as_ref());
     let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
+    let was_quiet = observed.blocked.as_ref().is_some_and(|blocked| blocked.quiet);
     let pause = observed.timing.takeover_pause;
     let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
     // A mark before it has made another version of the deployment, which the next look brings.
@@ -143,9 +146,12 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(outage) = observed.outage.as_ref().filter(|_| finding.is_none()) {
         return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
-    let said = status::plan(deployment, copy, &data, finding.as_ref(), state.overdue, events, now);
+    let delivered_before = last_delivery.is_some();
+    let view = status::View { deployment, copy, data: &data, companions: &observed.data.companions, events, was_quiet };
+    let said = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
     steps.extend(said.writes.into_iter().map(Step::Local));
-    let mut signals: Vec<Signal> = remembered(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
+    let mut signals: Vec<Signal> =
+        remembered(&state, delivered_before).into_iter().chain(said.event.map(Signal::Reported)).collect();
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
         let repair = repair(observed, copy, pending.what, now);
         signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
@@ -201,13 +207,16 @@ fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
 }
 
 /// What the hub shows of a deployment's delivery, once there is something to look at.
-fn look(observed: &Observed, copy: Option<&WorkloadDeployment>, city: &CityCode) -> Option<Delivery> {
+fn look(
+    observed: &Observed,
+    copy: Option<&WorkloadDeployment>,
+    city: &CityCode,
+    last_delivery: Option<&LastDelivery>,
+) -> Option<Delivery> {
     let (copy, karmada) = copy.zip(observed.karmada.as_ref())?;
     let behind = observed.repairs.is_karmada_behind(&observed.timing);
     let companions = &observed.data.companions;
-    let before = observed.blocked.as_ref().and_then(|blocked| blocked.last_delivery.as_ref());
-    let delivered = before.map_or(&[][..], |delivery| &delivery.data);
-    let found = diagnosis::diagnose(&Evidence { copy, city, karmada, companions, delivered, behind });
+    let found = diagnosis::diagnose(&Evidence { copy, city, karmada, companions, last_delivery, behind });
     Some(match (found, &observed.unshown) {
         (Delivery::Delivered { on, note: None }, Some(unshown)) => {
             Delivery::Delivered { on, note: Some(unshown.note()) }
@@ -217,9 +226,9 @@ fn look(observed: &Observed, copy: Option<&WorkloadDeployment>, city: &CityCode)
 }
 
 /// What is to be remembered of a deployment that is blocked.
-fn remembered(state: &State<'_>) -> Option<Signal> {
+fn remembered(state: &State<'_>, delivered_before: bool) -> Option<Signal> {
     let reason = state.blocker.clone()?;
-    Some(Signal::Blocked { reason, silent: state.silent, last_delivery: state.last_delivery.clone() })
+    Some(Signal::Blocked { reason, silent: state.silent, quiet: state.overdue.several, delivered_before })
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.

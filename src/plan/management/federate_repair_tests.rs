@@ -11,25 +11,24 @@ fn events(plan: &Decided) -> Vec<String> {
     plan.steps.iter().filter_map(event).collect()
 }
 
-/// What a plan has `Federated` say.
-fn federated(plan: &Decided) -> Option<Value> {
+/// The status that a plan writes.
+fn status_of(plan: &Decided) -> Option<Value> {
     plan.steps.iter().find_map(|step| match step {
-        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
-            let conditions = body["status"]["conditions"].as_array()?;
-            conditions.iter().find(|of| of["type"] == condition::FEDERATED).cloned()
-        }
+        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => Some(body["status"].clone()),
         _ => None,
     })
 }
 
-/// A deployment that has no binding, for longer than the grace; `condition` is what `Federated` says of it until now.
-fn unbound(condition: Option<Value>) -> Observed {
+/// What a plan has `Federated` say.
+fn federated(plan: &Decided) -> Option<Value> {
+    let status = status_of(plan)?;
+    status["conditions"].as_array()?.iter().find(|of| of["type"] == condition::FEDERATED).cloned()
+}
+
+/// A deployment that has no binding, for longer than the grace; `status` is what it has until now.
+fn unbound(status: Option<Value>) -> Observed {
     let mut wd = marked();
-    if let Some(mut condition) = condition {
-        condition["type"] = json!(condition::FEDERATED);
-        condition["lastTransitionTime"] = json!("1970-01-01T00:00:10Z");
-        wd.status = Some(serde_json::from_value(json!({ "conditions": [condition] })).unwrap());
-    }
+    wd.status = status.map(|status| serde_json::from_value(status).unwrap());
     let mut copy = copy_of(&marked());
     copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     let karmada =
@@ -40,7 +39,7 @@ fn unbound(condition: Option<Value>) -> Observed {
             reason: "BindingMissing".into(),
             silent: false,
             elapsed: Duration::from_secs(16),
-            last_delivery: None,
+            quiet: false,
             events: Vec::new(),
             repairs: 0,
         }),
@@ -48,8 +47,23 @@ fn unbound(condition: Option<Value>) -> Observed {
     }
 }
 
+/// Whether a plan has it remembered that no Event told of the deployment.
+fn is_quiet(plan: &Decided) -> bool {
+    plan.signals.iter().any(|signal| matches!(signal, Signal::Blocked { quiet: true, .. }))
+}
+
+/// A status whose condition `Federated` is this one.
+fn saying(status: &str, reason: &str, message: &str) -> Value {
+    json!({ "conditions": [{
+        "type": "Federated", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "1970-01-01T00:00:10Z",
+    }]})
+}
+
 fn propagated() -> Value {
-    json!({ "status": "True", "reason": "Propagated", "message": "cell-dfw has what the hub was given" })
+    let mut status = saying("True", "Propagated", "cell-dfw has what the hub was given");
+    status["lastDelivery"] = json!({ "copyUID": "c1", "clusters": ["cell-dfw"], "time": "1970-01-01T00:00:10Z" });
+    status
 }
 
 #[test]
@@ -60,7 +74,7 @@ fn what_was_never_delivered_is_told_and_not_touched() {
     let federated = federated(&first).unwrap();
     assert!(federated["message"].as_str().unwrap().contains("it has not been there before"), "{federated}");
     // A restart later, with all forgotten but what the object says: nothing more happens.
-    let again = plan(&unbound(Some(federated)), NOW);
+    let again = plan(&unbound(status_of(&first)), NOW);
     assert_eq!(format!("{:?}", again.steps), "[]");
     let Next::After(look) = again.next else { panic!("{:?}", again.next) };
     assert!(look < Duration::from_secs(16), "{look:?}");
@@ -70,36 +84,41 @@ fn what_was_never_delivered_is_told_and_not_touched() {
 /// a status and an Event; those were half of all writes.
 #[test]
 fn what_karmada_has_not_got_to_yet_is_told_later_and_where_many_wait_without_events() {
-    let after = |seconds, condition: Option<Value>, others| {
-        let mut of = unbound(condition);
+    let after = |seconds, before: Option<&Decided>, others| {
+        let mut of = unbound(before.and_then(status_of));
+        of.blocked.as_mut().unwrap().quiet = before.is_some_and(is_quiet);
         of.blocked.as_mut().unwrap().elapsed = Duration::from_secs(seconds);
         of.repairs = Repairs { others, deployments: 500, ..Repairs::default() };
         plan(&of, NOW)
     };
     let early = after(6, None, 0);
     assert_eq!((federated(&early), early.next), (None, Next::After(Duration::from_secs(9))));
-    assert!(federated(&after(6, Some(propagated()), 0)).is_some(), "what was delivered, and is lost, is told at once");
+    let mut lost = unbound(Some(propagated()));
+    lost.blocked.as_mut().unwrap().elapsed = Duration::from_secs(6);
+    assert!(federated(&plan(&lost, NOW)).is_some(), "what was delivered, and is lost, is told at once");
     let alone = after(15, None, 0);
     assert_eq!(events(&alone), ["BindingMissing"]);
     let many = after(15, None, 250);
     assert_eq!((federated(&many).unwrap()["reason"].as_str(), events(&many)), (Some("BindingMissing"), Vec::new()));
     // While a few hundred of five thousand still wait, no Event tells each either.
-    let after_most = |condition: Option<Value>, others| {
-        let mut of = unbound(condition);
+    let after_most = |before: Option<&Decided>, others| {
+        let mut of = unbound(before.and_then(status_of));
+        of.blocked.as_mut().unwrap().quiet = before.is_some_and(is_quiet);
         of.repairs = Repairs { others, deployments: 5_000, ..Repairs::default() };
         plan(&of, NOW)
     };
     let among_many = after_most(None, 900);
-    let among_several = after_most(federated(&among_many), 300);
+    let among_several = after_most(Some(&among_many), 300);
     assert_eq!([events(&among_many), events(&among_several)], [Vec::<String>::new(), Vec::new()]);
-    assert_eq!(events(&after_most(federated(&among_several), 19)), ["BindingMissing"]);
+    assert_eq!(events(&after_most(Some(&among_several), 19)), ["BindingMissing"]);
     // Once the others have it, the one that is left is told of; and no second time, also after a restart.
-    let left = after(600, federated(&many), 0);
+    let left = after(600, Some(&many), 0);
     assert_eq!(events(&left), ["BindingMissing"]);
-    assert_eq!(events(&after(900, federated(&left), 0)), Vec::<String>::new());
-    assert_eq!(events(&after(900, federated(&left), 250)), Vec::<String>::new());
+    assert_eq!(events(&after(900, Some(&left), 0)), Vec::<String>::new());
+    assert_eq!(events(&after(900, Some(&left), 250)), Vec::<String>::new());
     // Seen: one that was told of its first step was told once more when few were left at the next.
-    let mut told = unbound(federated(&many));
+    let mut told = unbound(status_of(&many));
+    told.blocked.as_mut().unwrap().quiet = true;
     told.blocked.as_mut().unwrap().events = vec!["NotScheduled".to_owned()];
     assert_eq!(events(&plan(&told, NOW)), Vec::<String>::new());
 }
@@ -109,11 +128,11 @@ fn what_was_delivered_is_touched_also_when_its_loss_has_been_told() {
     let lost = unbound(Some(propagated()));
     let first = plan(&lost, NOW);
     assert_eq!((touches(&first), events(&first)), (1, vec!["BindingMissing".to_owned(), "Repaired".to_owned()]));
-    // A restart later: the condition has told it as a loss.
-    let after = plan(&unbound(federated(&first)), NOW);
+    // A restart later: the status has the last delivery still.
+    let after = plan(&unbound(status_of(&first)), NOW);
     assert_eq!(touches(&after), 1);
     // In the same process: one Event is enough, however often it is touched.
-    let mut again = unbound(federated(&first));
+    let mut again = unbound(status_of(&first));
     again.blocked.as_mut().unwrap().repairs = 1;
     let again = plan(&again, NOW);
     assert_eq!((touches(&again), events(&again)), (1, Vec::new()));
@@ -123,8 +142,7 @@ fn what_was_delivered_is_touched_also_when_its_loss_has_been_told() {
 fn a_copy_that_was_made_anew_was_never_delivered() {
     let mut anew = unbound(Some(propagated()));
     let mut copy = (*anew.copy.clone().unwrap()).clone();
-    let later = Timestamp::from_second(60).unwrap();
-    copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(later));
+    copy.metadata.uid = Some("c2".into());
     anew.copy = Some(copy.clone().into());
     assert_eq!(touches(&plan(&anew, NOW)), 0);
     // But for one that a cell has reported on, whatever the clocks say.
@@ -135,7 +153,7 @@ fn a_copy_that_was_made_anew_was_never_delivered() {
 
 #[test]
 fn karmadas_silence_is_one_event_however_many_steps_it_goes_through() {
-    let before = json!({ "status": "False", "reason": "NotScheduled", "message": "" });
+    let before = saying("False", "NotScheduled", "");
     assert_eq!(events(&plan(&unbound(Some(before)), NOW)), Vec::<String>::new());
     let mut reported_before = unbound(Some(propagated()));
     reported_before.blocked.as_mut().unwrap().events = vec!["BindingMissing".into()];
@@ -180,7 +198,16 @@ fn data_that_the_copy_is_still_to_list_is_neither_ready_nor_late() {
         let blocker = status::blocker(&wd, Some(&copy), &data, Some(&delivered));
         assert!(blocker == expected.as_ref().map(ToString::to_string) || blocker.as_deref() == Some("NotReported"));
         let overdue = status::Overdue { blocked: false, unheard: false, several: false };
-        let said = status::plan(&wd, Some(&copy), &data, Some(&delivered), overdue, &[], NOW);
+        let companions = BTreeMap::new();
+        let view = status::View {
+            deployment: &wd,
+            copy: Some(&copy),
+            data: &data,
+            companions: &companions,
+            events: &[],
+            was_quiet: false,
+        };
+        let said = status::plan(&view, Some(&delivered), overdue, None, NOW);
         let ready = said.writes.iter().any(|write| format!("{:?}", write.op).contains("are materialised"));
         assert_eq!(ready, expected.is_none(), "{listed}");
     }

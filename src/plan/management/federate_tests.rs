@@ -401,9 +401,14 @@ fn touches(plan: &Decided) -> usize {
 /// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
 #[test]
 fn a_snapshot_is_decided_again_from_its_record() {
+    let mut delivered = marked();
+    delivered.status = serde_json::from_value(json!({ "lastDelivery": {
+        "copyUID": "c1", "clusters": ["cell-dfw"], "time": "1970-01-01T00:00:00Z",
+    }}))
+    .unwrap();
     let record = json!({
         "project": "single",
-        "deployment": marked(),
+        "deployment": delivered,
         "namespace_uid": "n1",
         "hub_namespace": {
             "uid": "h1", "labels": namespace().labels, "terminating": false, "paused": false,
@@ -420,7 +425,6 @@ fn a_snapshot_is_decided_again_from_its_record() {
         },
         "blocked": {
             "reason": "BindingMissing", "elapsed": { "secs": 6, "nanos": 0 },
-            "last_delivery": { "copy": "c1", "since": "1970-01-01T00:00:00Z", "places": "cell-dfw has what the hub was given" },
             "events": [], "repairs": 0,
         },
         "repairs": {
@@ -433,8 +437,8 @@ fn a_snapshot_is_decided_again_from_its_record() {
     let observed: Observed = serde_json::from_value(record.clone()).unwrap();
     assert_eq!(json!(observed), record);
     let plan = plan(&observed, NOW);
-    let last_delivery = observed.blocked.as_ref().unwrap().last_delivery.clone();
-    let blocked = Signal::Blocked { reason: "BindingMissing".into(), silent: true, last_delivery };
+    let reason = "BindingMissing".to_owned();
+    let blocked = Signal::Blocked { reason, silent: true, quiet: false, delivered_before: true };
     assert_eq!(plan.signals, [blocked, Signal::Reported(Reason::BindingMissing), Signal::Repaired]);
     assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);

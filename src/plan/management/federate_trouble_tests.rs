@@ -45,14 +45,7 @@ fn nothing_is_written_to_a_hub_that_is_away_and_each_deployment_says_so() {
 fn what_holds_the_copy_or_its_namespace_is_told() {
     let lasting = |reason: &str, seconds| {
         let elapsed = Duration::from_secs(seconds);
-        Some(Blocked {
-            reason: reason.into(),
-            silent: false,
-            elapsed,
-            last_delivery: None,
-            events: Vec::new(),
-            repairs: 0,
-        })
+        Some(Blocked { reason: reason.into(), silent: false, elapsed, quiet: false, events: Vec::new(), repairs: 0 })
     };
     let held = |wd: &WorkloadDeployment| {
         let mut copy = copy_of(&marked());
@@ -92,7 +85,7 @@ fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace(
         reason: "HubRefused".into(),
         silent: false,
         elapsed: Duration::from_secs(6),
-        last_delivery: None,
+        quiet: false,
         events: Vec::new(),
         repairs: 0,
     };

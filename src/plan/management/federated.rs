@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     blocked::Blocked,
     delivery::{Karmada, Note},
-    repair::{LastDelivery, Repairs},
+    repair::Repairs,
     resolve,
     rival::Rival,
 };
@@ -129,8 +129,10 @@ pub enum Signal {
         reason: String,
         /// Whether Karmada says nothing about it.
         silent: bool,
-        /// What was delivered, when nothing has been reported to lack.
-        last_delivery: Option<LastDelivery>,
+        /// True if no Event tells of it, since several lack the same.
+        quiet: bool,
+        /// True if all of its copy had been delivered before.
+        delivered_before: bool,
     },
     /// An Event tells this cause.
     Reported(Reason),

@@ -1,20 +1,24 @@
 //! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
     diagnosis::{Delivery, is_withheld, is_wordless},
-    repair,
+    facts::SharedCompanion,
+    last_delivery, repair,
     resolve::{self, Data, SourceRefusal},
     unheard,
 };
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, WorkloadDeployment, WorkloadDeploymentStatus},
+        compute::{Condition, ConditionStatus, LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{annotation, condition, manager},
         reason::Reason,
+        referenced::DataRef,
     },
     plan::{
         Project, Write,
@@ -70,17 +74,32 @@ pub(super) struct Overdue {
     pub several: bool,
 }
 
+/// The deployment whose status is decided.
+pub(super) struct View<'a> {
+    /// The deployment in its project.
+    pub deployment: &'a WorkloadDeployment,
+    /// Its copy.
+    pub copy: Option<&'a WorkloadDeployment>,
+    /// What is known of its data.
+    pub data: &'a Data,
+    /// The companions that it refers to.
+    pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
+    /// The reasons that Events have given since it began to lack something.
+    pub events: &'a [String],
+    /// True if at the last look no Event told of it, since several lacked the same.
+    pub was_quiet: bool,
+}
+
 /// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
-/// `events` are the reasons that Events have given since it began to lack something.
+/// `last_delivery` is that of this copy.
 pub(super) fn plan(
-    deployment: &WorkloadDeployment,
-    copy: Option<&WorkloadDeployment>,
-    data: &Data,
+    view: &View<'_>,
     finding: Option<&Delivery>,
     overdue: Overdue,
-    events: &[String],
+    last_delivery: Option<LastDelivery>,
     now: Timestamp,
 ) -> StatusUpdate {
+    let View { deployment, copy, data, companions, events, was_quiet } = *view;
     let reported = overdue.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
@@ -93,12 +112,18 @@ pub(super) fn plan(
         None => before(type_),
     };
     let early = is_early(deployment, copy);
+    let last_delivery = match (copy, finding) {
+        (Some(copy), Some(Delivery::Delivered { on, .. })) if !early || reported => {
+            Some(last_delivery::now(last_delivery, copy, on, companions, now))
+        }
+        _ => last_delivery,
+    };
     let federated = verdict(federated(finding, reported, early), condition::FEDERATED);
     let of_data =
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard);
-    let own = Own { federated, of_data, unheard, silent, quiet: overdue.several };
+    let own = Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet: overdue.several };
     update(deployment, copy, own, events, now)
 }
 
@@ -166,6 +191,7 @@ pub(super) fn say(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     (verdict, data): (Verdict, Option<&Data>),
+    last_delivery: Option<LastDelivery>,
     events: &[String],
     now: Timestamp,
 ) -> StatusUpdate {
@@ -179,7 +205,9 @@ pub(super) fn say(
         federated: Some(federated),
         of_data: refused.or_else(|| find(conditions, type_).cloned()),
         unheard: unheard::verdict(deployment, None, false),
+        last_delivery,
         silent: false,
+        was_quiet: false,
         quiet: false,
     };
     update(deployment, copy, own, events, now)
@@ -191,9 +219,12 @@ struct Own {
     of_data: Option<Condition>,
     /// In the place of what the cell said of readiness.
     unheard: Option<Verdict>,
+    /// What was delivered last, of this copy.
+    last_delivery: Option<LastDelivery>,
     /// Whether Karmada says nothing of the cause.
     silent: bool,
-    /// Whether no Event is to tell of it.
+    /// Whether no Event was to tell of it at the last look, and now.
+    was_quiet: bool,
     quiet: bool,
 }
 
@@ -204,12 +235,12 @@ fn update(
     events: &[String],
     now: Timestamp,
 ) -> StatusUpdate {
-    let Own { federated, of_data, unheard, silent, quiet } = own;
+    let Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
     let before = find(&old.conditions, condition::FEDERATED);
-    let news = federated.as_ref().filter(|new| !quiet && is_news(before, new, silent, events));
+    let news = federated.as_ref().filter(|new| !quiet && is_news(before, new, silent, was_quiet, events));
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
@@ -223,6 +254,7 @@ fn update(
             *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);
         }
     }
+    status.last_delivery = last_delivery.or_else(|| old.last_delivery.clone());
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {
@@ -235,12 +267,10 @@ fn update(
 
 /// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes
 /// through several on its way, only the first. What was not told while many lacked the same is told of whoever lacks it still.
-fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, events: &[String]) -> bool {
+fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, was_quiet: bool, events: &[String]) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
-    let is_left_alone = events.is_empty()
-        && old.is_some_and(|old| repair::is_one_of_several(&old.message))
-        && !repair::is_one_of_several(&new.message);
+    let is_left_alone = was_quiet && events.is_empty();
     let is_told = events.contains(&new.reason);
     new.reason != Reason::Propagated && (changed && !goes_on || is_left_alone) && !is_told
 }
@@ -256,6 +286,7 @@ pub(super) fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentS
         conditions,
         observed_generation: observed,
         observed_source_generation: None,
+        last_delivery: None,
         ..report.clone()
     }
 }
@@ -264,7 +295,6 @@ pub(super) fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentS
 fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<Verdict> {
     match finding? {
         Delivery::Delivered { .. } if early && !reported => None,
-        // It begins as all that is delivered does: which clusters have it is read off it (`repair::LastDelivery`).
         Delivery::Delivered { on, note: Some(note) } => {
             let text = format!("{}; {}", repair::delivered(on).message, note.message);
             reported.then(|| Verdict::yes(note.reason.clone(), text))

@@ -14,13 +14,12 @@ use super::{
     blocked::Blocked,
     facts::holders,
     federated::{Decided, Observed, Outage, Signal},
-    federation_status as status,
-    repair::{self, LAST_KNOWN_TEXT, LastDelivery},
+    federation_status as status, last_delivery, repair,
     resolve::{self, Data},
 };
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, WorkloadDeployment},
+        compute::{Condition, ConditionStatus, LastDelivery, WorkloadDeployment},
         meta::{condition, label},
         reason::Reason,
     },
@@ -97,11 +96,10 @@ fn tell(
     timing: &Timing,
     now: Timestamp,
 ) -> Decided {
-    let remembered = blocked.and_then(|blocked| blocked.last_delivery.clone());
-    let last_delivery = copy.and_then(|copy| LastDelivery::of(deployment, copy));
-    let last_delivery = LastDelivery::earlier(remembered, last_delivery);
+    let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
     let events = blocked.map_or(&[][..], |blocked| &blocked.events);
-    let signal = Signal::Blocked { reason: trouble.cause.reason().to_string(), silent: false, last_delivery };
+    let reason = trouble.cause.reason().to_string();
+    let signal = Signal::Blocked { reason, silent: false, quiet: false, delivered_before: last_delivery.is_some() };
     let patience = patience(deployment, trouble.cause, timing);
     let waited = waited(deployment, trouble, now);
     let empty = Vec::new();
@@ -111,8 +109,8 @@ fn tell(
     if waited < patience && !stands {
         return Plan { steps: Vec::new(), next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
     }
-    let verdict = verdict(deployment, before, trouble);
-    let said = status::say(deployment, copy, (verdict, data), events, now);
+    let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
+    let said = status::say(deployment, copy, (verdict, data), last_delivery, events, now);
     let steps = said.writes.into_iter().map(Step::Local).collect();
     let signals = [signal].into_iter().chain(said.event.map(Signal::Reported)).collect();
     let spread = repair::spread(&deployment.uid().unwrap_or_default());
@@ -188,11 +186,17 @@ fn waited(deployment: &WorkloadDeployment, trouble: &Trouble, now: Timestamp) ->
 
 /// What `Federated` says. What it says already stays while only the words of an outage change, or the numbers in a refusal:
 /// each attempt has others, and none is worth a write.
-fn verdict(deployment: &WorkloadDeployment, before: Option<&Condition>, trouble: &Trouble) -> Verdict {
+fn verdict(
+    deployment: &WorkloadDeployment,
+    before: Option<&Condition>,
+    trouble: &Trouble,
+    last_delivery: Option<&LastDelivery>,
+) -> Verdict {
     let Trouble { cause, words, .. } = trouble;
     let deleting = deployment.metadata.deletion_timestamp.is_some();
     let words = bounded(words);
-    let last = before.map(last_known).unwrap_or_default();
+    let recorded = deployment.status.as_ref().and_then(|status| status.last_delivery.as_ref());
+    let last = last_known(last_delivery.or(recorded));
     let text = match cause {
         Cause::Unavailable if deleting => format!("it waits for the hub, which does not answer: {words}"),
         Cause::Unavailable => format!("what becomes of it is not known, for the hub does not answer: {words}{last}"),
@@ -236,15 +240,10 @@ fn verdict(deployment: &WorkloadDeployment, before: Option<&Condition>, trouble:
     Verdict { status, reason: cause.reason(), message }
 }
 
-/// What was said while something was known; it is not forgotten over an outage.
-fn last_known(before: &Condition) -> String {
-    if let Some((_, last)) = before.message.split_once(LAST_KNOWN_TEXT) {
-        return format!("{LAST_KNOWN_TEXT}{last}");
-    }
-    match before.status {
-        ConditionStatus::True => format!("{LAST_KNOWN_TEXT}{}", before.message),
-        ConditionStatus::False | ConditionStatus::Unknown => String::new(),
-    }
+/// Where the deployment was delivered last, if it ever was.
+fn last_known(delivery: Option<&LastDelivery>) -> String {
+    let clusters = delivery.map(|delivery| delivery.clusters.join(", ")).filter(|clusters| !clusters.is_empty());
+    clusters.map_or_else(String::new, |clusters| format!("; it was delivered last to {clusters}"))
 }
 
 /// What a deployment says while something keeps the hub from it.

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::Op;
+use crate::plan::{Op, Write};
 
 const START: &str = "2026-01-01T00:00:00Z";
 
@@ -19,7 +19,10 @@ fn deployment(federated: Option<(&str, &str, &str)>, deleting: bool) -> Workload
     let available = condition("Available", "True", "StableInstanceFound", "1/1 instances are ready");
     let federated = federated.map(|(status, reason, message)| condition("Federated", status, reason, message));
     let conditions: Vec<Value> = [available].into_iter().chain(federated).collect();
-    wd.status = serde_json::from_value(json!({ "readyReplicas": 1, "conditions": conditions })).unwrap();
+    let last_delivery = json!({ "copyUID": "c1", "clusters": ["cell-dfw"], "time": START });
+    let last_delivery = conditions.iter().any(|said| said["reason"] == "Propagated").then_some(last_delivery);
+    let status = json!({ "readyReplicas": 1, "conditions": conditions, "lastDelivery": last_delivery });
+    wd.status = serde_json::from_value(status).unwrap();
     wd
 }
 
@@ -34,7 +37,7 @@ fn decide(wd: &WorkloadDeployment, trouble: &Trouble, events: &[String], seconds
         reason: trouble.cause.reason().to_string(),
         silent: false,
         elapsed: Duration::ZERO,
-        last_delivery: None,
+        quiet: false,
         events: events.to_vec(),
         repairs: 0,
     };
@@ -73,7 +76,7 @@ fn each_cause_is_told_with_its_words_after_its_time() {
             4,
             16,
             "Unknown",
-            "what becomes of it is not known, for the hub does not answer: words; last known: cell-dfw has what the hub was given",
+            "what becomes of it is not known, for the hub does not answer: words; it was delivered last to cell-dfw",
         ),
         (Unavailable, true, 4, 16, "Unknown", "it waits for the hub, which does not answer: words"),
         (
@@ -82,7 +85,7 @@ fn each_cause_is_told_with_its_words_after_its_time() {
             4,
             5,
             "False",
-            "the hub refuses what is needed for it: words; last known: cell-dfw has what the hub was given",
+            "the hub refuses what is needed for it: words; it was delivered last to cell-dfw",
         ),
         (Refused, true, 4, 5, "False", "its copy stays, for the hub refuses what is needed to remove it: words"),
         (
@@ -103,8 +106,7 @@ fn each_cause_is_told_with_its_words_after_its_time() {
             20,
             "False",
             "the project's API server does not take what this operator writes on this deployment. Its changes do not reach the \
-             hub, and what runs is not affected. Mend what the API server names: words; last known: cell-dfw has what the hub was \
-             given",
+             hub, and what runs is not affected. Mend what the API server names: words; it was delivered last to cell-dfw",
         ),
         (
             ProjectRefused,
@@ -144,7 +146,7 @@ fn each_cause_is_told_with_its_words_after_its_time() {
 #[test]
 fn nothing_is_said_twice_while_nothing_changes() {
     let stands = |status, reason, message| deployment(Some((status, reason, message)), false);
-    let away = "what becomes of it is not known, for the hub does not answer: one; last known: x";
+    let away = "what becomes of it is not known, for the hub does not answer: one";
     let refused = "the hub refuses what is needed for it: apply: quota: used 5";
     for (wd, of, written) in [
         // An outage passes through several errors, and over a start of the manager, which remembers nothing.
@@ -182,27 +184,20 @@ fn deployments_tell_of_an_outage_one_after_the_other() {
 
 #[test]
 fn what_was_delivered_is_known_after_an_outage() {
+    let last_delivery = |plan: &Decided| {
+        plan.steps.iter().find_map(|step| match step {
+            Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+                Some(body["status"]["lastDelivery"].clone())
+            }
+            _ => None,
+        })
+    };
     let wd = deployment(Some(DELIVERED), false);
-    let (condition, _) = said(&decide(&wd, &trouble(Cause::Unavailable, "words: 5", 60), &[], 60));
-    let mut after = wd.clone();
-    after.status.as_mut().unwrap().conditions[1] = serde_json::from_value(condition.unwrap()).unwrap();
-    let mut copy = WorkloadDeployment::new("web-dfw", crate::api::compute::WorkloadDeploymentSpec::default());
-    copy.metadata.uid = Some("c1".into());
-    let places = |wd: &WorkloadDeployment| LastDelivery::of(wd, &copy).map(|last| last.places);
-    assert_eq!(places(&after), Some(Some("cell-dfw has what the hub was given".into())));
-    assert_eq!(places(&after), places(&wd));
-    // A second cause in a row keeps it as well; one that was not delivered is not taken for it.
-    let refused = verdict(
-        &after,
-        find(&after.status.as_ref().unwrap().conditions, "Federated"),
-        &trouble(Cause::Refused, "no", 9),
-    );
-    assert!(refused.message.ends_with("; last known: cell-dfw has what the hub was given"), "{}", refused.message);
+    let away = decide(&wd, &trouble(Cause::Unavailable, "words", 60), &[], 60);
+    assert_eq!(last_delivery(&away).unwrap(), json!(wd.status.as_ref().unwrap().last_delivery));
     let never = deployment(Some(("False", "NotScheduled", "nowhere")), false);
-    let (condition, _) = said(&decide(&never, &trouble(Cause::Unavailable, "words", 60), &[], 60));
-    let mut after = never.clone();
-    after.status.as_mut().unwrap().conditions[1] = serde_json::from_value(condition.unwrap()).unwrap();
-    assert_eq!(places(&after), None);
+    let away = decide(&never, &trouble(Cause::Unavailable, "words", 60), &[], 60);
+    assert_eq!(last_delivery(&away).unwrap(), Value::Null);
 }
 
 #[test]

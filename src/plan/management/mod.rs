@@ -33,6 +33,7 @@ mod hub_form;
 pub mod hub_trouble;
 pub mod karmada_version;
 pub mod labels;
+pub mod last_delivery;
 pub mod latency;
 pub mod later;
 mod leaving;

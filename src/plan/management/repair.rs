@@ -8,20 +8,16 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
+use super::last_delivery;
 use crate::{
     api::{
-        compute::{ConditionStatus, WorkloadDeployment},
-        meta::{annotation, condition},
+        compute::{LastDelivery, WorkloadDeployment},
         reason::Reason,
         referenced::DataRef,
     },
-    plan::{
-        condition::{Verdict, find},
-        references::annotated,
-    },
+    plan::condition::Verdict,
     timing::Timing,
 };
 
@@ -31,14 +27,6 @@ const MANY_BLOCKED_MIN: usize = 20;
 const MANY_BLOCKED_ONE_IN: usize = 10;
 /// Longest wait between two looks at a deployment that is blocked, before it is spread.
 const BLOCKED_POLL_MAX: Duration = Duration::from_mins(5);
-/// What is said of something that was never delivered. It is what tells it, after a restart, from what was taken away.
-const NEVER_DELIVERED_TEXT: &str = "; it has not been there before: Karmada may not have got to it yet";
-/// What was known of a deployment follows these words, where nothing is known at present.
-pub(super) const LAST_KNOWN_TEXT: &str = "; last known: ";
-/// What is said of the clusters that have everything.
-const DELIVERED_TEXT: &str = " has what the hub was given";
-/// How it begins to be said that others lack the same.
-const MANY_LACK_TEXT: &str = "; more than ";
 
 /// How many repairs the hub is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,68 +175,9 @@ pub fn spread(uid: &str) -> f64 {
     0.5 + f64::from(mixed >> 16) / f64::from(u32::from(u16::MAX) + 1) / 2.0
 }
 
-/// What condition `Federated` said when a deployment was delivered last.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastDelivery {
-    /// Uid of the copy that was delivered.
-    pub copy: String,
-    /// Since when.
-    pub since: Timestamp,
-    /// Where, in the condition's words; nothing when it had something else to say.
-    pub places: Option<String>,
-    /// The data that was part of it: what the copy listed by the time this was remembered, as far as Karmada had looked at it. What
-    /// is listed since was not, however long it has been on the hub for others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub data: Vec<DataRef>,
-}
-
-impl LastDelivery {
-    /// What it says now; nothing when it does not say that all is delivered, or was, or says so of another copy than this.
-    pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<Self> {
-        let condition = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
-        let since = condition.last_transition_time.0;
-        let older = copy.metadata.creation_timestamp.as_ref().is_none_or(|created| created.0 <= since);
-        // Over an outage of the hub it goes on to say what was known before.
-        let message = match condition.status {
-            ConditionStatus::True => &condition.message[..],
-            _ => condition.message.split_once(LAST_KNOWN_TEXT)?.1,
-        };
-        let places = || message.split("; ").next().unwrap_or_default().to_owned();
-        older.then(|| Self {
-            copy: copy.uid().unwrap_or_default(),
-            since,
-            places: message.contains(DELIVERED_TEXT).then(places),
-            data: delivered_data(deployment, copy),
-        })
-    }
-
-    /// What counts of what is remembered since something is blocked, and what the condition says now. Of one copy the former:
-    /// over an outage the condition begins anew.
-    pub fn earlier(remembered: Option<Self>, said: Option<Self>) -> Option<Self> {
-        remembered.filter(|known| said.as_ref().is_none_or(|said| said.copy == known.copy)).or(said)
-    }
-
-    /// What counts while all that the copy lists is there: what was added to it is part of the delivery as soon as that is said,
-    /// and what was part of it stays so for as long as it is listed.
-    pub fn renewed(remembered: Option<Self>, said: Option<Self>, copy: &WorkloadDeployment) -> Option<Self> {
-        let Some(mut said) = said else { return remembered };
-        let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
-        let known = remembered.filter(|known| known.copy == said.copy).map(|known| known.data).unwrap_or_default();
-        let stays = |data_ref: &DataRef| listed.contains(data_ref) && !said.data.contains(data_ref);
-        let known: Vec<DataRef> = known.into_iter().filter(stays).collect();
-        said.data.extend(known);
-        Some(said)
-    }
-
-    /// Whether that was about these clusters.
-    fn was_on(&self, clusters: &[String]) -> bool {
-        self.places.as_ref().is_none_or(|places| *places == delivered(clusters).message)
-    }
-}
-
 /// What `Federated` says of a deployment that these clusters have.
 pub fn delivered(clusters: &[String]) -> Verdict {
-    Verdict::yes(Reason::Propagated, format!("{}{DELIVERED_TEXT}", clusters.join(", ")))
+    Verdict::yes(Reason::Propagated, format!("{} has what the hub was given", clusters.join(", ")))
 }
 
 /// What is said of data that is all there, so many companions.
@@ -256,97 +185,53 @@ pub fn materialised(count: usize) -> Verdict {
     Verdict::yes(Reason::Ready, format!("All {count} referenced companion(s) are materialised"))
 }
 
-/// The data that was part of a delivery, as far as objects tell, and so also a manager that has just started: what the copy lists,
-/// once `ReferencedDataReady` knows of it. It is listed when all of it is on the hub, and ready when it is where it is to be.
-fn delivered_data(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Vec<DataRef> {
-    let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
-    let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let is_known = find(conditions, condition::REFERENCED_DATA_READY).is_some_and(|said| match said.reason() {
-        // A note may follow.
-        Reason::Ready => said.message.split("; ").next() == Some(&*materialised(listed.len()).message),
-        Reason::Resolving | Reason::AwaitingPropagation => false,
-        // A source that cannot be copied keeps back what is new, and the copy names what there was.
-        _ => true,
-    });
-    if is_known { listed } else { Vec::new() }
-}
-
 /// Something that Karmada lost, or never had.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss<'a> {
-    /// The deployment in its project.
-    pub deployment: &'a WorkloadDeployment,
-    /// Its copy.
+    /// The deployment's copy.
     pub copy: &'a WorkloadDeployment,
-    /// The companion that is missing; nothing for the copy, whose last delivery names its uid.
+    /// The companion that is missing; `None` for the copy itself, whose last delivery names its uid.
     pub companion: Option<&'a DataRef>,
-    /// When that was written to the hub, as far as it is known.
+    /// When the companion was created, if that is known.
     pub created: Option<Timestamp>,
-    /// Where the deployment goes; nothing when that itself is lost.
+    /// Where the deployment goes; empty when that itself is lost.
     pub clusters: &'a [String],
-    /// As it is reported.
-    pub cause: &'a Verdict,
 }
 
 impl Loss<'_> {
-    /// Whether it had been delivered before. `last_delivery` is what was remembered from before it was lost.
+    /// True if it had been delivered before. `last_delivery` is that of this copy.
     ///
-    /// All of this is read off objects, so that it is still known after a restart: the condition as it is while nothing
-    /// has been reported yet; the condition that has reported exactly this as a loss; and of the copy, that a cell has
-    /// reported on it.
+    /// If the copy has lost its binding, a report of a cell on it says so as well.
     pub fn had_been_delivered(&self, last_delivery: Option<&LastDelivery>) -> bool {
         if self.clusters.is_empty() && self.copy.status.is_some() {
             return true;
         }
-        let uid = self.copy.uid().unwrap_or_default();
-        let remembered = last_delivery.is_some_and(|last_delivery| {
-            last_delivery.copy == uid
-                && self.was_part_of(last_delivery)
-                && (self.clusters.is_empty() || last_delivery.was_on(self.clusters))
-        });
-        remembered || self.is_reported_as_loss()
-    }
-
-    /// Whether what is missing was there when all was delivered: it belonged to it, and is the same that was there then. Times
-    /// have whole seconds, and most companions arrive within the one in which they are made.
-    fn was_part_of(&self, delivery: &LastDelivery) -> bool {
-        self.companion.is_none_or(|companion| delivery.data.contains(companion))
-            && self.created.is_none_or(|created| created <= delivery.since)
-    }
-
-    fn is_reported_as_loss(&self) -> bool {
-        let conditions = self.deployment.status.as_ref().map(|status| &status.conditions);
-        let condition = conditions.and_then(|conditions| find(conditions, condition::FEDERATED));
-        condition.is_some_and(|condition| {
-            condition.status == self.cause.status
-                && condition.reason == self.cause.reason
-                && condition.message.strip_prefix(&self.cause.message).is_some_and(is_all_or_many)
+        last_delivery.is_some_and(|delivery| {
+            let same_place = self.clusters.is_empty() || last_delivery::was_on(delivery, self.clusters);
+            same_place && self.was_part_of(delivery)
         })
     }
-}
 
-/// Whether nothing more is said, or only that many lack the same.
-fn is_all_or_many(more: &str) -> bool {
-    more.is_empty() || more.starts_with(MANY_LACK_TEXT)
-}
-
-/// Whether this is said of one among several that were never there, of which no Event tells.
-pub fn is_one_of_several(message: &str) -> bool {
-    message.split_once(NEVER_DELIVERED_TEXT).is_some_and(|(_, more)| more.starts_with(MANY_LACK_TEXT))
+    /// True if what is missing belonged to the delivery, and is the same object that was there then. Times have whole seconds,
+    /// and most companions arrive within the second in which they are created.
+    fn was_part_of(&self, delivery: &LastDelivery) -> bool {
+        self.companion.is_none_or(|companion| last_delivery::had(delivery, companion))
+            && self.created.is_none_or(|created| created <= delivery.time.0)
+    }
 }
 
 /// The cause in full: whether it was ever different, and whether many lack the same.
 pub fn reported(cause: &Verdict, absence: Absence, repairs: &Repairs) -> Verdict {
     let mut full = cause.clone();
     if absence == Absence::NeverDelivered {
-        full.message.push_str(NEVER_DELIVERED_TEXT);
+        full.message.push_str("; it has not been there before: Karmada may not have got to it yet");
     }
     if repairs.are_many() || absence == Absence::NeverDelivered && repairs.are_several() {
         // By its scale alone: each other number would be another write.
         let scale =
             [10_000, 1_000, 100].into_iter().find(|scale| repairs.others > *scale).unwrap_or(MANY_BLOCKED_MIN - 1);
         let held = if repairs.are_many() { ", repairs are held back" } else { "" };
-        full.message = format!("{}{MANY_LACK_TEXT}{scale} others lack the same{held}", full.message);
+        full.message = format!("{}; more than {scale} others lack the same{held}", full.message);
     }
     full
 }

@@ -148,157 +148,55 @@ fn looks_become_rare_and_are_spread() {
     }
 }
 
-fn deployment(metadata: &serde_json::Value, status: &serde_json::Value) -> WorkloadDeployment {
+fn delivery(copy: &str, clusters: &[&str], data: &[&str]) -> LastDelivery {
     serde_json::from_value(json!({
-        "metadata": metadata, "status": status,
-        "spec": {
-            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
-            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
-            "scaleSettings": { "minReplicas": 1 },
-        },
+        "copyUID": copy, "clusters": clusters, "data": data, "time": "2026-01-01T00:01:00Z",
     }))
     .unwrap()
 }
 
-fn saying(status: &str, reason: &str, message: &str) -> WorkloadDeployment {
-    let condition = json!({
-        "type": "Federated", "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": "2026-01-01T00:01:00Z",
-    });
-    let data = json!({
-        "type": "ReferencedDataReady", "status": "True", "reason": "Ready", "message": materialised(1).message,
-        "lastTransitionTime": "2026-01-01T00:01:00Z",
-    });
-    deployment(&json!({ "name": "wd" }), &json!({ "conditions": [condition, data] }))
-}
-
-fn copy(created: &str) -> WorkloadDeployment {
-    let annotations = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# });
-    let metadata = json!({ "name": "wd", "uid": "c1", "creationTimestamp": created, "annotations": annotations });
-    deployment(&metadata, &json!(null))
-}
-
 #[test]
-#[allow(clippy::type_complexity)]
-fn only_what_had_been_delivered_counts_as_lost() {
-    let (old, new) = ("2026-01-01T00:00:59Z", "2026-01-01T00:01:01Z");
-    let good = || saying("True", "Propagated", "cell-dfw has what the hub was given");
-    let cause = Verdict::no(Reason::BindingMissing, "Karmada has no ResourceBinding for Secret db");
-    let both = |suffix: &str| saying("False", "BindingMissing", &format!("{}{suffix}", cause.message));
-    let dfw = ["cell-dfw".to_owned()];
-    let ord = ["cell-ord".to_owned()];
-    let db = DataRef::secret("db");
-    let waits = saying("True", "DrainWaiting", "cell-dfw has what the hub was given; dfw is to leave Cluster cell-dfw");
-    let cases: Vec<(&str, WorkloadDeployment, &str, &str, &[String], bool)> = vec![
-        ("nothing was ever said", deployment(&json!({ "name": "wd" }), &json!(null)), old, old, &dfw, false),
-        ("all was there", good(), old, old, &dfw, true),
-        ("all was there, and the binding itself is gone", good(), old, old, &[], true),
-        ("all was there, of a copy that was made anew since", good(), new, new, &dfw, false),
-        ("all was there, but for a companion that came later", good(), old, new, &dfw, false),
-        ("all was there, on another cluster", good(), old, old, &ord, false),
-        ("all was there, with a note", saying("True", "CityLabelLost", "put it back"), old, old, &dfw, true),
-        ("it was to leave, and is lost where it was", waits.clone(), old, old, &dfw, true),
-        ("it was to leave, and has not come to the other", waits, old, old, &ord, false),
-        ("it was told as a loss", both(""), old, old, &dfw, true),
-        ("it was told as a loss of many", both("; more than 19 others lack the same"), old, old, &dfw, true),
-        ("it was told as never there", both(NEVER_DELIVERED_TEXT), old, old, &dfw, false),
-        ("another loss was told", both("2"), old, old, &dfw, false),
-        ("another cause was told", saying("False", "NotScheduled", &cause.message), old, old, &dfw, false),
-        ("another cause was told, and the binding is gone", saying("False", "NotScheduled", ""), old, old, &[], false),
+fn only_what_was_part_of_the_last_delivery_counts_as_lost() {
+    let mut copy = WorkloadDeployment::new("wd", crate::api::compute::WorkloadDeploymentSpec::default());
+    copy.metadata.uid = Some("c1".into());
+    let (before, at, after) = ("2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:01:01Z");
+    let (dfw, ord) = (["cell-dfw".to_owned()], ["cell-ord".to_owned()]);
+    let all = delivery("c1", &["cell-dfw"], &["Secret/db"]);
+    let (db, nowhere) = (DataRef::secret("db"), delivery("c1", &[], &["Secret/db"]));
+    let without = delivery("c1", &["cell-dfw"], &["Secret/other"]);
+    let cases: Vec<(&str, Option<&LastDelivery>, Option<&DataRef>, &str, &[String], bool)> = vec![
+        ("nothing was ever delivered", None, Some(&db), before, &dfw, false),
+        ("the companion was there", Some(&all), Some(&db), before, &dfw, true),
+        ("it was created in the second of the delivery", Some(&all), Some(&db), at, &dfw, true),
+        ("it was created anew since", Some(&all), Some(&db), after, &dfw, false),
+        ("it is listed since, however long others have had it", Some(&without), Some(&db), before, &dfw, false),
+        ("all was there, on another cluster", Some(&all), Some(&db), before, &ord, false),
+        ("all was there, nobody knows where", Some(&nowhere), Some(&db), before, &ord, true),
+        ("the binding itself is gone", Some(&all), Some(&db), before, &[], true),
+        ("the copy was there, whatever its data", Some(&without), None, before, &dfw, true),
+        ("the copy was there, on another cluster", Some(&all), None, before, &ord, false),
     ];
-    for (name, deployment, copied, created, clusters, expected) in cases {
-        let copy = copy(copied);
-        let created = Some(created.parse().unwrap());
-        let loss =
-            Loss { deployment: &deployment, copy: &copy, companion: Some(&db), created, clusters, cause: &cause };
-        let last_delivery = LastDelivery::of(&deployment, &copy);
-        assert_eq!(loss.had_been_delivered(last_delivery.as_ref()), expected, "{name}");
+    for (name, last_delivery, companion, created, clusters, expected) in cases {
+        let created = companion.map(|_| created.parse().unwrap());
+        let loss = Loss { copy: &copy, companion, created, clusters };
+        assert_eq!(loss.had_been_delivered(last_delivery), expected, "{name}");
     }
-    // What was remembered from before it was told, and what a cell has reported.
-    let (deployment, copy) = (saying("False", "NotScheduled", ""), copy(old));
-    let remembered = LastDelivery::of(&good(), &copy).unwrap();
-    let created = Some(old.parse().unwrap());
-    let loss =
-        Loss { deployment: &deployment, copy: &copy, companion: Some(&db), created, clusters: &dfw, cause: &cause };
-    assert!(loss.had_been_delivered(Some(&remembered)));
-    assert!(!loss.had_been_delivered(Some(&LastDelivery { copy: "another".into(), ..remembered.clone() })));
-    let tie = Loss { created: Some(remembered.since), ..loss };
-    assert!(tie.had_been_delivered(Some(&remembered)), "made in the very second of the delivery");
-    let without = LastDelivery { data: vec![DataRef::secret("other")], ..remembered.clone() };
-    assert!(!loss.had_been_delivered(Some(&without)), "it is listed since, however long others have had it");
-    let of_copy = Loss { companion: None, created: None, ..loss };
-    assert!(of_copy.had_been_delivered(Some(&without)), "that was there all the same");
-    let mut running = copy.clone();
-    running.status = Some(serde_json::from_value(json!({})).unwrap());
-    assert!(Loss { copy: &running, clusters: &[], ..loss }.had_been_delivered(None), "a cell has reported on it");
-    assert!(!Loss { copy: &running, ..loss }.had_been_delivered(None), "but that says nothing of its data");
+    copy.status = Some(serde_json::from_value(json!({})).unwrap());
+    let loss = |clusters| Loss { copy: &copy, companion: None, created: None, clusters };
+    assert!(loss(&[]).had_been_delivered(None), "a cell has reported on it");
+    assert!(!loss(&dfw).had_been_delivered(None), "but that says nothing of where it is now");
 }
 
 #[test]
 fn what_is_said_changes_with_the_scale_alone() {
     let cause = Verdict::no(Reason::BindingMissing, "no binding");
     let said = |others| reported(&cause, Absence::NeverDelivered, &Repairs { others, ..Repairs::default() }).message;
-    assert_eq!(said(3), format!("no binding{NEVER_DELIVERED_TEXT}"));
+    assert_eq!(said(3), "no binding; it has not been there before: Karmada may not have got to it yet");
     assert_eq!(said(20), said(100));
     assert!(said(101).ends_with("more than 100 others lack the same, repairs are held back"), "{}", said(101));
     assert_eq!(said(101), said(1_000));
     assert_ne!(said(1_000), said(1_001));
     for absence in [Absence::Lost, Absence::LookedAt { times: 3 }] {
         assert_eq!(reported(&cause, absence, &Repairs::default()), cause);
-    }
-}
-
-/// Found by reading: a manager that was started while data was on its way took what the copy lists by then for delivered.
-#[test]
-fn what_the_copy_lists_was_part_of_a_delivery_once_that_is_said_of_so_much() {
-    let listed = [DataRef::secret("db")];
-    for (name, said, known) in [
-        ("all of it is there", Some(("True", "Ready", materialised(1).message)), true),
-        ("there was none", Some(("True", "Ready", materialised(0).message)), false),
-        ("there was more", Some(("True", "Ready", materialised(2).message)), false),
-        ("it is on its way to the hub", Some(("Unknown", "Resolving", "Secret db".to_owned())), false),
-        ("it is on its way to the cell", Some(("False", "AwaitingPropagation", "BindingMissing".to_owned())), false),
-        ("another cannot be copied", Some(("False", "SourceNotFound", "there is no Secret late".to_owned())), true),
-        ("nothing is said", None, false),
-    ] {
-        let mut deployment = saying("True", "Propagated", "cell-dfw has what the hub was given");
-        let conditions = &mut deployment.status.as_mut().unwrap().conditions;
-        conditions.truncate(1);
-        conditions.extend(said.map(|(status, reason, message)| {
-            let condition = json!({
-                "type": "ReferencedDataReady", "status": status, "reason": reason, "message": message,
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            });
-            serde_json::from_value(condition).unwrap()
-        }));
-        let data = LastDelivery::of(&deployment, &copy("2026-01-01T00:00:59Z")).unwrap().data;
-        assert_eq!(data, &listed[..usize::from(known)], "{name}");
-    }
-}
-
-/// Found by reading: while something was to be said of a deployment for long, what it had had from the beginning was all that
-/// counted; and a Secret that was still on its way to the hub had all the others forgotten.
-#[test]
-fn while_all_is_there_what_was_part_of_it_follows_what_the_copy_lists() {
-    let refs = |names: &[&str]| names.iter().map(|name| DataRef::secret(name)).collect::<Vec<_>>();
-    let delivery = |copy: &str, names: &[&str]| LastDelivery {
-        copy: copy.into(),
-        since: Timestamp::UNIX_EPOCH,
-        places: None,
-        data: refs(names),
-    };
-    let mut copy = copy("2026-01-01T00:00:59Z");
-    copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), r#"["Secret/a","Secret/b"]"#.into());
-    for (name, remembered, said, expected) in [
-        ("added, and there", Some(delivery("c1", &["a"])), Some(&["a", "b"][..]), Some(&["a", "b"][..])),
-        ("nothing is known of the list as it is", Some(delivery("c1", &["a"])), Some(&[]), Some(&["a"])),
-        ("listed no more", Some(delivery("c1", &["a", "gone"])), Some(&[]), Some(&["a"])),
-        ("of another copy", Some(delivery("c0", &["a"])), Some(&[]), Some(&[])),
-        ("nothing is said", Some(delivery("c1", &["a"])), None, Some(&["a"])),
-        ("nothing is known", None, None, None),
-    ] {
-        let said = said.map(|names| delivery("c1", names));
-        let data = LastDelivery::renewed(remembered, said, &copy).map(|delivery| delivery.data);
-        assert_eq!(data, expected.map(refs), "{name}");
     }
 }

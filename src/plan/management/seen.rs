@@ -3,10 +3,7 @@
 
 use kube::ResourceExt;
 
-use super::{
-    delivery::Karmada,
-    facts::{BindingFacts, written},
-};
+use super::facts::{BindingFacts, written};
 use crate::api::compute::WorkloadDeployment;
 
 /// Whether Karmada has made the binding anew of all that is written on the copy, its status aside. A status makes another
@@ -25,9 +22,4 @@ pub(super) fn is_of_latest(binding: &BindingFacts, copy: &WorkloadDeployment, wr
     let applied = written(&copy.metadata, None);
     let Some((changed, applied)) = binding.changed.zip(applied) else { return false };
     changed > applied || changed == applied && written(&copy.metadata, Some("status")) >= Some(applied)
-}
-
-/// Whether Karmada has yet to look at the copy as it is.
-pub(super) fn is_outdated(karmada: &Karmada, copy: &WorkloadDeployment) -> bool {
-    karmada.binding.as_ref().is_some_and(|binding| !is_of_latest(binding, copy, karmada.written))
 }
