@@ -190,6 +190,9 @@ pub mod condition {
     pub const AUTOSCALING_READY: &str = "AutoscalingReady";
     /// WorkloadDeployment: all desired replicas are ready.
     pub const REPLICAS_READY: &str = "ReplicasReady";
+    /// WorkloadDeployment of a cell: True while the cell's API server refuses a write that its Instances need; absent otherwise.
+    /// Named as that of a ReplicaSet.
+    pub const REPLICA_FAILURE: &str = "ReplicaFailure";
     /// Instance: summary.
     pub const READY: &str = "Ready";
     /// Instance: written by its provider.

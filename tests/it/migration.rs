@@ -171,11 +171,9 @@ pub async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<
     }
 }
 
-/// More writes than the migration of one application takes; on real Karmada, which writes back what was taken off, it
-/// takes some more.
-fn cuts(world: &World) -> u64 {
-    if world.bed.stand_in().is_some() { 24 } else { 40 }
-}
+/// More writes than the migration of one application takes. Where the stand-in is quick they are 15. Where a machine is slow, what
+/// is on its way lasts longer than its grace, and is reported (27 were seen); real Karmada writes back what was taken off.
+const CUTS: u64 = 40;
 
 #[test]
 fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
@@ -183,8 +181,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let cut = Cut::new(&world).await;
         world.operators[0].process.kill();
-        let cuts = cuts(&world);
-        let (budgets, mut places) = (budgets(cuts), Vec::new());
+        let (budgets, mut places) = (budgets(CUTS), Vec::new());
         for _ in &budgets {
             let (ns, hub) = world.namespace("migrate").await;
             places.push(Place { ns, hub });
@@ -198,7 +195,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
             async move { migrated(world, &place.hub).await }
         };
         let writes = cut.dead_or_done(&places, is_done).await;
-        takes("a migration", &writes, 5..cuts);
+        takes("a migration", &writes, 5..CUTS);
         dying.process.kill();
         world.restart_manager(&[]).await;
         for ((writes, place), (seen, watching)) in places.iter().zip(watched) {

@@ -174,20 +174,30 @@ impl Forms {
         }
     }
 
-    /// One of each form, then a second of each, until there is no room.
+    /// Of each controller in turn one look, of each of its forms in turn, until there is no room.
     fn sample(self) -> Vec<Look> {
-        let mut forms: Vec<_> = self.0.into_iter().collect();
-        forms.sort_by(|one, other| one.0.cmp(&other.0));
-        let mut forms: Vec<_> = forms.into_iter().map(|(_, form)| form.kept.into_values()).collect();
+        let mut controllers = BTreeMap::<String, Vec<(u64, BTreeMap<u64, Look>)>>::new();
+        for ((controller, form), looks) in self.0 {
+            controllers.entry(controller).or_default().push((form, looks.kept));
+        }
+        let in_turn = |mut forms: Vec<(u64, BTreeMap<u64, Look>)>| {
+            forms.sort_by_key(|(form, _)| *form);
+            let mut forms: Vec<_> = forms.into_iter().map(|(_, looks)| looks.into_values()).collect();
+            let rounds = (0..OF_ONE_FORM).map(|_| forms.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>());
+            rounds.collect::<Vec<_>>().into_iter().flatten()
+        };
+        let mut controllers: Vec<_> = controllers.into_values().map(in_turn).collect();
         let (mut looks, mut bytes) = (Vec::new(), 0);
-        for _ in 0..OF_ONE_FORM {
-            for look in forms.iter_mut().filter_map(Iterator::next) {
+        while !controllers.is_empty() {
+            controllers.retain_mut(|of_one| {
+                let Some(look) = of_one.next() else { return false };
                 let size = look.snapshot.len() + look.plan.len();
                 if bytes + size <= SAMPLE {
                     bytes += size;
                     looks.push(look);
                 }
-            }
+                true
+            });
         }
         looks
     }

@@ -27,20 +27,10 @@ use crate::{
 pub(super) const SUSPENDED: &str =
     "it is suspended: its instances keep their places and are stopped until whoever suspended it lets it go on";
 
-/// What stands between the count of ready Instances and why there are no more.
-const MORE_ARE_AWAITED: &str = " replicas available: ";
-
-/// What stands in `Available` before a refusal, where as many Instances as desired are ready.
-const REFUSED: &str = "; the cell's API server does not take a change: ";
-
-/// That the cell's API server refused a write, as the status says it already.
+/// That the cell's API server refused a write, if the status reports it already.
 pub(super) fn standing_refusal(deployment: &WorkloadDeployment) -> Option<Verdict> {
-    let conditions = &deployment.status.as_ref()?.conditions;
-    let awaited = find(conditions, condition::REPLICAS_READY).filter(|said| said.reason() == Reason::InstanceRefused);
-    let awaited = awaited.and_then(|said| said.message.split_once(MORE_ARE_AWAITED));
-    let beside = || find(conditions, condition::AVAILABLE)?.message.split_once(REFUSED);
-    let (_, message) = awaited.or_else(beside)?;
-    Some(Verdict::no(Reason::InstanceRefused, message))
+    let failure = find(&deployment.status.as_ref()?.conditions, condition::REPLICA_FAILURE)?;
+    Some(Verdict::no(Reason::InstanceRefused, &*failure.message))
 }
 
 /// The status to write, or nothing when it stands already. `refusal`: that an Instance could not be made, which comes before
@@ -65,6 +55,7 @@ pub(super) fn plan(
     let suspension = suspended.then(|| Verdict::no(Reason::Suspended, SUSPENDED));
     let (stuck, _) = stuck(observed, now);
     let beside = refusal.clone().filter(|_| ready >= desired && !suspended);
+    let failure = refusal.as_ref().map(|refusal| Verdict::yes(refusal.reason.clone(), &*refusal.message));
     let worst = suspension.clone().or(refusal).or_else(|| worst(observed, networks, stuck.clone()));
     let mut available = suspension.unwrap_or_else(|| available(observed, worst.clone(), ready, desired));
     if let Some(stuck) = stuck.filter(|stuck| !available.message.contains(&**stuck)) {
@@ -74,18 +65,19 @@ pub(super) fn plan(
         available.message = format!("{}; {note}", available.message);
     }
     if let Some(refusal) = beside {
-        available.message = format!("{}{REFUSED}{}", available.message, refusal.message);
+        available.message =
+            format!("{}; the cell's API server does not take a change: {}", available.message, refusal.message);
     }
+    let verdicts = [
+        (condition::AVAILABLE, Some(available)),
+        (condition::REPLICAS_READY, Some(replicas_ready(observed, worst, ready, desired))),
+        (condition::REPLICA_FAILURE, failure),
+    ];
+    let condition = |(type_, verdict): (&str, Option<Verdict>)| {
+        Some(verdict?.into_condition(&old.conditions, type_, generation, now))
+    };
     let status = WorkloadDeploymentStatus {
-        conditions: vec![
-            available.into_condition(&old.conditions, condition::AVAILABLE, generation, now),
-            replicas_ready(observed, worst, ready, desired).into_condition(
-                &old.conditions,
-                condition::REPLICAS_READY,
-                generation,
-                now,
-            ),
-        ],
+        conditions: verdicts.into_iter().filter_map(condition).collect(),
         location: networks.and_then(|networks| networks.location.clone()).or_else(|| old.location.clone()),
         replicas: count(&|_| true),
         current_replicas: count(&|i| is_current(i, hash)),
@@ -119,7 +111,7 @@ fn available(observed: &Observed, worst: Option<Verdict>, ready: i32, desired: i
 
 fn replicas_ready(observed: &Observed, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     let text = format!("{ready}/{desired} replicas available");
-    let because = |verdict: &Verdict| format!("{ready}/{desired}{MORE_ARE_AWAITED}{}", verdict.message);
+    let because = |verdict: &Verdict| format!("{text}: {}", verdict.message);
     if ready >= desired {
         return Verdict::yes(Reason::ReplicasAvailable, text);
     }

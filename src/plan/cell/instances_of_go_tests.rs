@@ -258,6 +258,7 @@ fn an_instance_that_is_refused_is_told_in_the_servers_words_until_it_is_made() {
     let expected = [
         "InstanceRefused wd-0: exceeded quota: pods",
         "InstanceRefused 0/2 replicas available: wd-0: exceeded quota: pods",
+        "InstanceRefused wd-0: exceeded quota: pods",
     ];
     assert_eq!(said(status_in(&told)), expected);
     wd.status = serde_json::from_value(status_in(&told).clone()).unwrap();
