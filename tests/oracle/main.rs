@@ -118,13 +118,58 @@ fn difference<'a>(was: &'a str, is: &'a str) -> (&'a str, &'a str) {
     (excerpt(was), excerpt(is))
 }
 
+/// Fields of plans that are there on purpose now, or no more, and why: they are left out of the comparison.
+const FIELDS: [(&str, &str); 4] = [
+    ("\"lastDelivery\"", "the status records what was delivered last"),
+    ("last_delivery", "it was remembered beside the status"),
+    ("delivered_before", "all that is remembered of it now"),
+    ("quiet", "it was read back from the condition's message"),
+];
+
+/// A plan without a field, wherever that is.
+fn without_field(plan: &str, field: &str) -> String {
+    let (mut left, start) = (plan.to_owned(), format!("{field}: "));
+    while let Some(at) = left.find(&start) {
+        let (mut depth, mut quoted, mut escaped) = (0_i32, false, false);
+        let value = &left[at + start.len()..];
+        let end = value.char_indices().find(|(_, c)| {
+            let is_end = !quoted && depth == 0 && [',', '}', ']', ')'].contains(c);
+            match c {
+                '"' if !escaped => quoted = !quoted,
+                '{' | '[' | '(' if !quoted => depth += 1,
+                '}' | ']' | ')' if !quoted => depth -= 1,
+                _ => {}
+            }
+            escaped = *c == '\\' && !escaped;
+            is_end
+        });
+        let end = at + start.len() + end.map_or(value.len(), |(at, _)| at);
+        let from = left[..at].trim_end().strip_suffix(',').map_or(at, str::len);
+        let rest = left[end..].strip_prefix(", ").filter(|_| from == at).unwrap_or(&left[end..]).trim_start();
+        let blank = if rest.starts_with('}') && !left[..from].ends_with(' ') { " " } else { "" };
+        left = format!("{}{blank}{rest}", &left[..from]);
+    }
+    left
+}
+
+/// What is compared of a plan.
+fn compared(plan: &str) -> String {
+    FIELDS.iter().fold(plan.to_owned(), |plan, (field, _)| without_field(&plan, field))
+}
+
+#[test]
+fn field_is_left_out_of_a_plan_wherever_it_is() {
+    let plan = r#"Blocked { reason: "a, b", quiet: Some(X { y: ["}", 1] }), silent: true }, Other { quiet: false }"#;
+    assert_eq!(without_field(plan, "quiet"), r#"Blocked { reason: "a, b", silent: true }, Other { }"#);
+}
+
 #[test]
 fn plan_of_every_recorded_look_is_as_recorded_or_differs_for_a_reason() {
     let (wanted, mut differ) = (differences(), BTreeMap::new());
     let looks = sample();
     for look in &looks {
         let is = decided(look).expect("only such looks are sampled");
-        if is.as_ref() != Ok(&look.plan) {
+        if is.as_ref().map(|is| compared(is)) != Ok(compared(&look.plan)) {
             differ.insert(format!("{} {:016x}", look.controller, hash(look)), (look, is));
         }
     }
