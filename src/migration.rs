@@ -15,8 +15,8 @@ use crate::{
     io::{Error, clients::Connection, list},
     plan::{
         management::{
-            facts::{BindingFacts, Phase},
-            karmada_version,
+            city_policy::karmada_version,
+            observed::facts::{BindingFacts, Phase},
         },
         ownership,
     },

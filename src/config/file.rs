@@ -13,7 +13,10 @@ use super::{
     serving::{MetricsServer, WebhookServer},
 };
 use crate::{
-    plan::management::{karmada_version::KarmadaVersion, repair, resolve::Limits, sweep::Sweep},
+    plan::management::{
+        city_policy::karmada_version::KarmadaVersion, collector::sweep::Sweep, federator::repair,
+        referenced_data::resolve::Limits,
+    },
     timing::Timing,
 };
 

@@ -8,7 +8,7 @@ use std::{
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
 use super::Invalid;
-use crate::plan::management::policy::Propagation;
+use crate::plan::management::city_policy::policy::Propagation;
 
 /// Federates Workloads over a Karmada hub to POP cells, and runs them there as Instances.
 #[allow(clippy::struct_excessive_bools)] // switches of a command line are bools

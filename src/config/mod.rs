@@ -12,7 +12,12 @@ use crate::{
     io::{certificate::Files, clients::Source},
     plan::{
         cell::claim::{Names, UNNAMED},
-        management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+        management::{
+            city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
+            collector::sweep::Sweep,
+            federator::repair,
+            referenced_data::resolve::Limits,
+        },
     },
     timing::Timing,
 };

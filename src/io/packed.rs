@@ -33,7 +33,7 @@ use crate::{
     },
     plan::{
         Shared,
-        management::facts::{BindingFacts, Replicas, Scheduled},
+        management::observed::facts::{BindingFacts, Replicas, Scheduled},
         ownership,
         references::{Reference, annotated, references},
     },

@@ -16,7 +16,7 @@ use crate::{
     plan::{
         Failure, ObjectVersion,
         condition::differs_in_their_numbers_alone,
-        management::{companion::offer_pause, resolve::Source},
+        management::referenced_data::{companion::offer_pause, resolve::Source},
     },
     timing::Timing,
 };

@@ -6,7 +6,7 @@ use compute_operator::{
     api::{compute::WorkloadDeployment, referenced::MAX_NAMED_USERS},
     plan::{
         Kind, Shared,
-        management::{
+        management::referenced_data::{
             companion::{self, FormerUser, Observed, Reading, User},
             resolve::{self, Limits, Source},
         },

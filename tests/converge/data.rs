@@ -7,9 +7,11 @@ use compute_operator::{
     plan::{
         Kind,
         management::{
-            companion,
-            facts::CompanionFacts,
-            resolve::{self, Source},
+            observed::facts::CompanionFacts,
+            referenced_data::{
+                companion,
+                resolve::{self, Source},
+            },
         },
     },
 };

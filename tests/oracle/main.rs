@@ -20,8 +20,13 @@ use std::{
 use compute_operator::plan::{
     cell::{instance, instances, locations, quota, reclaim, write_back},
     management::{
-        companion, dead_claim, fan_out, federate, labels, leftover, moves, orphan, policy, probe, projection, split,
-        stranded, sweep, unguarded, works,
+        city_policy::{policy, probe},
+        collector::{stranded, sweep, works},
+        drain::{labels, moves, split, unguarded},
+        federator::{federate, orphan},
+        projector::{dead_claim, leftover, projection},
+        referenced_data::companion,
+        workload::fan_out,
     },
 };
 use jiff::Timestamp;

@@ -186,18 +186,26 @@ fn cycle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     })
 }
 
-/// Which modules of a directory use which, by what stands after `super::` and, where it is given, after their own path.
+/// Which modules of a directory and its folders use which: by what stands after `super::`, after the name of a folder and, where
+/// it is given, after their own path.
 fn uses(dir: &str, own_path: Option<&str>) -> BTreeMap<String, BTreeSet<String>> {
-    let files = rust_files(&root().join(dir));
-    let here =
-        |file: &&PathBuf| file.parent() == Some(&root().join(dir)) && !is_test(file) && !file.ends_with("mod.rs");
+    // What all plans share is apart from the plans of each side.
+    let (deep, dir) = (dir != "src/plan", root().join(dir));
+    let files = rust_files(&dir);
+    let here = |file: &&PathBuf| !is_test(file) && !file.ends_with("mod.rs") && (deep || file.parent() == Some(&dir));
+    let folders: BTreeSet<String> = files
+        .iter()
+        .filter_map(|file| file.parent().filter(|parent| *parent != dir)?.file_name()?.to_str())
+        .filter(|_| deep)
+        .map(|folder| format!("{folder}::"))
+        .collect();
     let of = |file: &PathBuf| {
         let code: Vec<String> =
             production(file).lines().map(|line| line.split("//").next().unwrap().to_owned()).collect();
         let code = code.join("\n");
         let module = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        let mut used = named_after("super::", &code);
-        used.extend(own_path.into_iter().flat_map(|path| named_after(path, &code)));
+        let paths = ["super::"].into_iter().chain(own_path).chain(folders.iter().map(String::as_str));
+        let mut used: BTreeSet<String> = paths.flat_map(|path| named_after(path, &code)).collect();
         used.remove(&module);
         (module, used)
     };

@@ -9,7 +9,7 @@ use super::queues::ProjectKey;
 use crate::{
     api::{names::ProjectName, reason::Reason},
     metrics::Metrics,
-    plan::management::{
+    plan::management::federator::{
         backlog::{self, Backlog},
         federate::{self, Signal},
         repair::{Limits, Repairs},

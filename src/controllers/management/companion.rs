@@ -25,10 +25,12 @@ use crate::{
     plan::{
         Failure, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
-            companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
-            many_users,
-            resolve::{Limits, Source, does_without, lets_go, wants_companion, wants_companions},
-            unlabelled::relabel,
+            collector::unlabelled::relabel,
+            referenced_data::{
+                companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
+                many_users,
+                resolve::{Limits, Source, does_without, lets_go, wants_companion, wants_companions},
+            },
         },
         ownership,
         payload::Payload,

@@ -9,10 +9,12 @@ use crate::{
     plan::{
         ObjectVersion, Shared,
         management::{
-            companion::{self, FormerUser, ResidueFacts, User},
-            facts::CompanionFacts,
-            foreign_claim::ForeignClaim,
-            phase, residue,
+            observed::{facts::CompanionFacts, phase},
+            referenced_data::{
+                companion::{self, FormerUser, ResidueFacts, User},
+                foreign_claim::ForeignClaim,
+                residue,
+            },
         },
     },
 };

@@ -28,7 +28,7 @@ use crate::{
     },
     plan::{
         Discovery, Kind, Object,
-        management::engagement::{self, Decision, Observed, ProjectFacts},
+        management::projects::engagement::{self, Decision, Observed, ProjectFacts},
     },
 };
 

@@ -34,9 +34,11 @@ use crate::{
     plan::{
         ObjectVersion,
         management::{
-            cluster::ClusterFacts,
-            facts::{BindingFacts, CompanionFacts, Phase, Template},
-            resolve::Source,
+            observed::{
+                cluster::ClusterFacts,
+                facts::{BindingFacts, CompanionFacts, Phase, Template},
+            },
+            referenced_data::resolve::Source,
             triggers::ProjectChange,
         },
     },

@@ -11,7 +11,7 @@ use crate::{
         clock::{Now, ticks},
         health::{Failing, Health},
     },
-    plan::{Kind, management::federate::Outage},
+    plan::{Kind, management::federator::federate::Outage},
 };
 
 /// How often to look whether the hub is away. It asks nobody.

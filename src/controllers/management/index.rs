@@ -11,8 +11,8 @@ use crate::{
     },
     io::packed::PackedDeployment,
     plan::management::{
-        facts::{BindingFacts, Phase},
-        foreign_claim::ForeignClaim,
+        observed::facts::{BindingFacts, Phase},
+        referenced_data::foreign_claim::ForeignClaim,
     },
 };
 

@@ -9,7 +9,7 @@ use crate::{
     controllers::{record, send},
     io::clock::Now,
     metrics::Metrics,
-    plan::management::{
+    plan::management::drain::{
         labels::{self, Observed},
         split::{self, Holders},
     },

@@ -13,7 +13,7 @@ use crate::{
     api::names::ProjectName,
     io::clock::Now,
     metrics::Metrics,
-    plan::management::latency::{Latencies, Look},
+    plan::management::federator::latency::{Latencies, Look},
 };
 
 /// What is under way of every deployment. A process that does not work remembers nothing: nobody would look at it.

@@ -26,7 +26,7 @@ use crate::{
     metrics::Metrics,
     plan::{
         Discovery, Hub, Kind, Object, Plane, Project,
-        management::losses::{self, End, Pause},
+        management::projects::losses::{self, End, Pause},
     },
 };
 

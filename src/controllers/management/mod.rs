@@ -84,7 +84,12 @@ use crate::{
     metrics::Metrics,
     plan::{
         admission::sharing::InUse,
-        management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+        management::{
+            city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
+            collector::sweep::Sweep,
+            federator::repair,
+            referenced_data::resolve::Limits,
+        },
     },
     timing::Timing,
 };

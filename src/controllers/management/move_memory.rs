@@ -12,8 +12,8 @@ use std::{
 use crate::{
     api::names::CityCode,
     plan::management::{
-        guard,
-        moves::{self, Move},
+        city_policy::guard,
+        drain::moves::{self, Move},
     },
 };
 
@@ -71,7 +71,7 @@ impl Moves {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::management::whereabouts::Failure;
+    use crate::plan::management::drain::whereabouts::Failure;
 
     #[test]
     fn a_failure_is_forgotten_when_the_drain_is_called_off() {

@@ -21,11 +21,13 @@ use crate::{
     plan::{
         Next,
         management::{
-            cluster::ClusterFacts,
-            guard::Transfer,
-            moves::{self, Move, Observed, PolicyTrouble, Whereabouts},
+            city_policy::guard::Transfer,
+            drain::{
+                moves::{self, Move, Observed, PolicyTrouble, Whereabouts},
+                unguarded,
+            },
+            observed::cluster::ClusterFacts,
             triggers::HubWork,
-            unguarded,
         },
     },
     timing::Timing,

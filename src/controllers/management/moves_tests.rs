@@ -7,7 +7,7 @@ use crate::{
     api::{karmada::PropagationPolicy, meta::label},
     controllers::management::{Options, Parts, fixtures},
     io::{health::Health, store::Incoming},
-    plan::management::facts::BindingFacts,
+    plan::management::observed::facts::BindingFacts,
 };
 
 fn cluster(name: &str, edit: impl FnOnce(&mut Value)) -> Incoming<ClusterFacts> {

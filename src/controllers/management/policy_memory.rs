@@ -10,7 +10,7 @@ use super::queues::PolicyKey;
 use crate::{
     plan::{
         Failure,
-        management::{
+        management::city_policy::{
             policy::{self, OthersWaiting, RollbackWait},
             unneeded::Unneeded,
         },

@@ -20,10 +20,12 @@ use crate::{
     metrics::Metrics,
     plan::{
         management::{
-            facts::Phase,
-            karmada_version::{self, FormerBug, KarmadaVersion},
-            later,
-            probe::{self, Asker, Candidate, Observed, Probe, Signal, State},
+            city_policy::{
+                karmada_version::{self, FormerBug, KarmadaVersion},
+                later,
+                probe::{self, Asker, Candidate, Observed, Probe, Signal, State},
+            },
+            observed::facts::Phase,
         },
         references::annotated,
     },

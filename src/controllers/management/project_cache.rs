@@ -26,7 +26,7 @@ use crate::{
     },
     plan::{
         self, NamespaceFacts,
-        management::{placement, resolve::Source},
+        management::{referenced_data::resolve::Source, workload::placement},
         references::Reference,
     },
 };

@@ -25,7 +25,7 @@ use crate::{
     metrics::Metrics,
     plan::{
         Failure, Hub, Next, Plan, Project, Shared, Step,
-        management::{
+        management::projector::{
             dead_claim,
             leftover::{self, Former, WrittenAgain},
             projection::{self, Misplaced, Observed, Origin, Quarantine},

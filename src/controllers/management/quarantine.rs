@@ -12,7 +12,7 @@ use crate::{
     api::compute::Instance,
     io::store::ObjectKey,
     metrics::Metrics,
-    plan::management::{
+    plan::management::projector::{
         projection::Quarantine,
         quarantine::{self, Entry, Report},
     },

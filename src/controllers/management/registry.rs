@@ -15,9 +15,11 @@ use crate::{
     plan::{
         self, Keeper, Kind, NamespaceFacts,
         management::{
-            engagement::{self, Discovery, ProjectFacts},
-            rival::{self, Named, Rival},
-            stranded::{Existence, Mirrored},
+            collector::stranded::{Existence, Mirrored},
+            projects::{
+                engagement::{self, Discovery, ProjectFacts},
+                rival::{self, Named, Rival},
+            },
         },
     },
 };

@@ -15,8 +15,8 @@ use crate::{
     plan::{
         Keeper, Kind, NamespaceFacts, Object, ObjectVersion,
         management::{
-            unlabelled::{self, LostNamespace},
-            unreadable,
+            collector::unlabelled::{self, LostNamespace},
+            projects::unreadable,
         },
     },
 };

@@ -24,8 +24,10 @@ use crate::{
     plan::{
         Keeper, Known, NamespaceFacts, Object, ObjectVersion, Op,
         management::{
-            stranded::{self, Action, Content, Decided, LostBinding, Mirrored, Observed, Present, Purpose, Signal},
-            sweep::{Budget, Sweep},
+            collector::{
+                stranded::{self, Action, Content, Decided, LostBinding, Mirrored, Observed, Present, Purpose, Signal},
+                sweep::{Budget, Sweep},
+            },
             triggers::HubWork,
         },
         ownership,

@@ -14,7 +14,7 @@ use crate::{
     io::{Error, store::ObjectKey},
     plan::{
         Object,
-        management::{foreign_claim::ForeignClaim, sweep},
+        management::{collector::sweep, referenced_data::foreign_claim::ForeignClaim},
     },
 };
 
@@ -72,7 +72,7 @@ mod tests {
         api::meta::label,
         controllers::management::{Parts, fixtures},
         io::store::Incoming,
-        plan::management::facts::BindingFacts,
+        plan::management::observed::facts::BindingFacts,
     };
 
     #[tokio::test]

@@ -33,12 +33,14 @@ use crate::{
     plan::{
         Hub, Kind, NamespaceFacts, Object, ObjectVersion, Write,
         management::{
-            facts::CompanionFacts,
-            held_copies,
-            stranded::Mirrored,
-            sweep::{self, Budget, Observed, Refused, Signal, Sweep},
+            collector::{
+                stranded::Mirrored,
+                sweep::{self, Budget, Observed, Refused, Signal, Sweep},
+            },
+            federator::held_copies,
+            observed::facts::CompanionFacts,
+            projects::unreadable,
             triggers::HubWork,
-            unreadable,
         },
         ownership,
     },

@@ -6,7 +6,7 @@ use crate::{
     api::{meta::annotation, names},
     controllers::management::{Options, Parts, fixtures},
     io::{health::Health, store::Incoming},
-    plan::management::facts::BindingFacts,
+    plan::management::observed::facts::BindingFacts,
 };
 
 /// What claims have left is healed when an event brings it up; this is the sweep's part where no event came.

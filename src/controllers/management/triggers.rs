@@ -27,8 +27,11 @@ use crate::{
     },
     io::{clock::Now, store::ObjectKey},
     plan::management::{
-        companion, latency, placement, projection,
+        federator::latency,
+        projector::projection,
+        referenced_data::companion,
         triggers::{self, HubChange, HubWork, ProjectChange, ProjectWork},
+        workload::placement,
     },
 };
 

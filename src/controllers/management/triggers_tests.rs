@@ -19,7 +19,7 @@ use crate::{
     },
     plan::{
         Delta, Next,
-        management::{federate::Signal, sweep::Sweep},
+        management::{collector::sweep::Sweep, federator::federate::Signal},
     },
 };
 

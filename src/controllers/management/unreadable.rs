@@ -23,7 +23,7 @@ use crate::{
         watch::Metadata,
     },
     metrics::Metrics,
-    plan::{Hub, Kind, Known, Object, ObjectVersion, Plane, management::unreadable},
+    plan::{Hub, Kind, Known, Object, ObjectVersion, Plane, management::projects::unreadable},
 };
 
 /// How often to look whether there is something new. It asks nobody.

@@ -8,7 +8,7 @@ use std::{
 use super::queues::ProjectKey;
 use crate::{
     api::names::ProjectName,
-    plan::{Failure, management::federate::Unshown},
+    plan::{Failure, management::federator::federate::Unshown},
     timing::Timing,
 };
 

@@ -38,7 +38,7 @@ use crate::{
     metrics::Metrics,
     plan::{
         self, Kind, Plane,
-        management::{cluster::ClusterFacts, facts::CompanionFacts},
+        management::observed::{cluster::ClusterFacts, facts::CompanionFacts},
     },
     timing::Timing,
 };

@@ -21,7 +21,7 @@ use crate::{
     plan::{
         Next, Project, Shared, Write,
         contest::{Regarding, Sent},
-        management::{
+        management::workload::{
             fan_out::{self, Observed},
             placement,
             refusal::{self, Cause, Refusal},

@@ -16,7 +16,7 @@ use crate::{
     metrics::Metrics,
     plan::{
         Hub, Kind, Op, Write,
-        management::{
+        management::collector::{
             sweep::{Budget, Sweep},
             works::{self, AllLeft, Observed, Signal, WorkFacts},
         },

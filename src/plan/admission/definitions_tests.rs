@@ -27,7 +27,7 @@ use crate::{
     plan::{
         Write,
         cell::{Features, instances},
-        management::fan_out,
+        management::workload::fan_out,
     },
     timing::Timing,
 };

@@ -16,8 +16,8 @@ use crate::{
     },
     plan::{
         management::{
-            placement,
-            resolve::{Limits, Resolution, Source, resolve},
+            referenced_data::resolve::{Limits, Resolution, Source, resolve},
+            workload::placement,
         },
         references::references,
     },

@@ -15,7 +15,7 @@ use crate::{
     },
     plan::{
         limits,
-        management::placement::{self, Flaw},
+        management::workload::placement::{self, Flaw},
         quantity::thousandths,
     },
 };

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::{
-    companion::{self, FormerUser, Observed, Reading, User},
-    facts::CompanionFacts,
+use crate::plan::management::{
+    observed::facts::CompanionFacts,
+    referenced_data::companion::{self, FormerUser, Observed, Reading, User},
 };
 use crate::{
     api::{

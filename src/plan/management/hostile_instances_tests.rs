@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::projection::{self, Observed, Quarantine};
+use crate::plan::management::projector::projection::{self, Observed, Quarantine};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},

@@ -4,10 +4,12 @@ use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
 
-use super::{
-    federate::{self, Observed, copy_namespace},
-    repair::Repairs,
-    resolve,
+use crate::plan::management::{
+    federator::{
+        federate::{self, Observed, copy_namespace},
+        repair::Repairs,
+    },
+    referenced_data::resolve,
 };
 use crate::{
     api::{

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::{fan_out, placement};
+use crate::plan::management::workload::{fan_out, placement};
 use crate::{
     api::{
         compute::{Workload, WorkloadDeployment},

@@ -6,10 +6,12 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{
-    companion::{self, Observed, Reading, Signal, User},
-    facts::{CompanionFacts, Need, SharedCompanion},
-    resolve::{self, Limits, Source, View, wants_companion},
+use crate::plan::management::{
+    observed::facts::{CompanionFacts, Need, SharedCompanion},
+    referenced_data::{
+        companion::{self, Observed, Reading, Signal, User},
+        resolve::{self, Limits, Source, View, wants_companion},
+    },
 };
 use crate::{
     api::{

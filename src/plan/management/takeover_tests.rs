@@ -7,11 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{
-    fan_out, federate, placement,
-    refusal::{self, Cause, Refusal},
-    repair::Repairs,
-    resolve,
+use crate::plan::management::{
+    federator::{federate, repair::Repairs},
+    referenced_data::resolve,
+    workload::{
+        fan_out, placement,
+        refusal::{self, Cause, Refusal},
+    },
 };
 use crate::{
     api::{

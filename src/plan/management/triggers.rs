@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 
 use kube::{Resource, ResourceExt};
 
-use super::{
-    cluster::ClusterFacts,
-    facts::{BindingFacts, CompanionFacts, Phase},
-    projection::{self, Origin},
-    unheard,
+use crate::plan::management::{
+    federator::unheard,
+    observed::{
+        cluster::ClusterFacts,
+        facts::{BindingFacts, CompanionFacts, Phase},
+    },
+    projector::projection::{self, Origin},
 };
 use crate::{
     api::{

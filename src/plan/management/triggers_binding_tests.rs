@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     api::karmada::BindingSnapshot,
-    plan::management::facts::{BindingFacts, Template},
+    plan::management::observed::facts::{BindingFacts, Template},
 };
 
 #[test]

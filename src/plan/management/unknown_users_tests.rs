@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{
-    companion::{Decided, FormerUser, Observed, Reading, Signal, User, plan},
-    facts::CompanionFacts,
+use crate::plan::management::{
+    observed::facts::CompanionFacts,
+    referenced_data::companion::{Decided, FormerUser, Observed, Reading, Signal, User, plan},
 };
 use crate::{
     api::{

@@ -7,7 +7,7 @@ use crate::{
     api::karmada::BindingSnapshot,
     plan::{
         Delta,
-        management::facts::{BindingFacts, Template},
+        management::observed::facts::{BindingFacts, Template},
     },
 };
 

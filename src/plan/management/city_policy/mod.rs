@@ -1,0 +1,10 @@
+//! Controller `city-policy`: the policy that sends the deployments of a hub namespace to one city.
+
+pub mod city;
+pub mod guard;
+pub mod karmada_version;
+pub mod later;
+pub mod migration;
+pub mod policy;
+pub mod probe;
+pub mod unneeded;

@@ -1,0 +1,173 @@
+//! What has kept a deployment from being delivered, looked at again and again.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{api::reason::Reason, plan::management::observed::facts::BindingFacts};
+
+fn deployment(more: &Value, status: &Value) -> WorkloadDeployment {
+    let mut metadata = json!({ "name": "wd", "namespace": "shop", "uid": "u-1" });
+    metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "metadata": metadata, "status": status,
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+/// Seen: half way to dependencies, where nothing is missing yet, a script that had been away when Karmada looked was
+/// never asked for again, and the migration stood still for good.
+#[test]
+fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_well() {
+    let deployment = deployment(&json!({}), &json!(null));
+    let timing = Timing::default();
+    let reason = Reason::DependenciesNotPropagated;
+    let pending = |repair: Option<Repair>, elapsed: Duration| {
+        let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
+        let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
+        let before = Blocked {
+            reason: reason.to_string(),
+            silent: false,
+            elapsed,
+            quiet: false,
+            events: Vec::new(),
+            repairs: 0,
+        };
+        let case = Case {
+            blocker: Some(reason.to_string()),
+            deployment: &deployment,
+            copy: Some(&deployment),
+            last_delivery: None,
+            finding: Some(&finding),
+            karmada: None,
+            companions: &BTreeMap::new(),
+            before: Some(&before),
+            repairs: &Repairs::default(),
+            timing: &timing,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let state = State::of(&case);
+        assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "what is delivered stays so");
+        state.pending_repair.map(|pending| (pending.what.clone(), pending.decision.now))
+    };
+    let long = timing.never_delivered_repair;
+    assert_eq!(pending(None, long), None);
+    assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be on its way");
+    assert_eq!(pending(Some(Repair::Copy), long / 2), Some((Repair::Copy, false)));
+    assert_eq!(pending(Some(Repair::Copy), long), Some((Repair::Copy, true)));
+}
+
+const SECOND: &str = "2026-01-01T00:01:00Z";
+
+/// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
+/// had not got to the Secret yet, that was touched as one that had been taken away. Seen later: so was one of a hundred that was
+/// older than the delivery of the deployment without them.
+#[test]
+fn only_a_companion_that_was_delivered_is_repaired_at_once() {
+    let secret = DataRef::secret("db");
+    let timing = Timing::default();
+    let finding = Delivery::Blocked {
+        cause: Verdict::no(Reason::BindingMissing, "it is not there"),
+        data: true,
+        silent: true,
+        heard: true,
+        repair: Some(Repair::Companion(secret.clone())),
+    };
+    let deployment = deployment(&json!({ "generation": 2 }), &json!(null));
+    for (name, data, created, touched) in [
+        ("added since", None, SECOND, false),
+        ("added since, while others have had it for long", None, "2026-01-01T00:00:30Z", false),
+        ("there all the time, and taken away", Some("Secret/db"), SECOND, true),
+        ("the same for longer", Some("Secret/db"), "2026-01-01T00:00:30Z", true),
+        ("created anew since", Some("Secret/db"), "2026-01-01T00:01:01Z", false),
+    ] {
+        let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
+        let last_delivery: LastDelivery = serde_json::from_value(json!({
+            "copyUID": "u-1", "clusters": ["cell-dfw"], "data": Vec::from_iter(data), "time": SECOND,
+        }))
+        .unwrap();
+        let clusters = vec!["cell-dfw".to_owned()].into();
+        let mut karmada: Karmada = serde_json::from_value(json!({
+            "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
+        }))
+        .unwrap();
+        karmada.binding = Some(BindingFacts { clusters, ..BindingFacts::default() });
+        let before = Blocked {
+            reason: Reason::BindingMissing.to_string(),
+            silent: true,
+            elapsed: timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME,
+            quiet: false,
+            events: Vec::new(),
+            repairs: 0,
+        };
+        let case = Case {
+            blocker: Some(Reason::BindingMissing.to_string()),
+            deployment: &deployment,
+            copy: Some(&deployment),
+            last_delivery: Some(&last_delivery),
+            finding: Some(&finding),
+            karmada: Some(&karmada),
+            companions: &BTreeMap::from([(secret.clone(), companion)]),
+            before: Some(&before),
+            repairs: &Repairs::default(),
+            timing: &timing,
+            now: SECOND.parse().unwrap(),
+        };
+        let state = State::of(&case);
+        assert_eq!(state.pending_repair.is_some_and(|pending| pending.decision.now), touched, "{name}");
+    }
+}
+
+/// Seen: what was changed back before it had been looked at was waited for without end.
+#[test]
+fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
+    let deployment = deployment(&json!({}), &json!(null));
+    let timing = Timing::default();
+    let finding = Delivery::Blocked {
+        cause: Verdict::no(Reason::NotApplied, "it is there as it was"),
+        data: false,
+        silent: true,
+        heard: true,
+        repair: Some(Repair::Change),
+    };
+    let busy = Repairs { karmada_wrote: Some(Duration::from_secs(1)), deployments: 100, ..Repairs::default() };
+    let look = |elapsed: Duration, repairs: &Repairs| {
+        let before = Blocked {
+            reason: Reason::NotApplied.to_string(),
+            silent: true,
+            elapsed,
+            quiet: false,
+            events: Vec::new(),
+            repairs: 0,
+        };
+        let case = Case {
+            blocker: Some(Reason::NotApplied.to_string()),
+            deployment: &deployment,
+            copy: Some(&deployment),
+            last_delivery: None,
+            finding: Some(&finding),
+            karmada: None,
+            companions: &BTreeMap::new(),
+            before: Some(&before),
+            repairs,
+            timing: &timing,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let state = State::of(&case);
+        assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "it says no more than before");
+        (state.overdue.blocked, state.pending_repair.is_some_and(|pending| pending.decision.now))
+    };
+    let graces = timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME;
+    for (name, elapsed, repairs, expected) in [
+        ("on its way", graces / 2, &busy, (false, false)),
+        ("late", graces, &busy, (true, false)),
+        ("late, while Karmada is away", timing.never_delivered_repair, &Repairs::default(), (true, false)),
+        ("not taken up", timing.never_delivered_repair, &busy, (true, true)),
+    ] {
+        assert_eq!(look(elapsed, repairs), expected, "{name}");
+    }
+}

@@ -1,0 +1,395 @@
+//! What the hub shows of a deployment on its way to the cell -> whether it is there, and if not, why not.
+//!
+//! Each cause is reported by evidence that was measured (karmada-behaviour, facts 29 to 41 and 49), with the object and
+//! Karmada's own words.
+
+use kube::ResourceExt;
+
+pub use super::delivery::{Delivery, Evidence, Karmada, Note, Repair};
+use super::{
+    delivery::{Brought, Gap},
+    last_delivery,
+};
+use crate::plan::management::{
+    observed::{
+        facts::{self, BindingFacts, Phase},
+        seen,
+    },
+    referenced_data::resolve,
+};
+use crate::{
+    api::{
+        meta::{annotation, label},
+        names::{self, CityPolicyName},
+        reason::Reason,
+        referenced::DataRef,
+    },
+    plan::references::annotated,
+};
+
+/// In the place of Karmada's words, where a cluster has not taken something and it does not say why.
+const NO_WORDS: &str = "Karmada does not say why";
+/// The same where it says nothing of that cluster at all.
+const NO_REPORT: &str = "Karmada has not reported about it";
+
+/// Whether a message only says that there are no words of Karmada's.
+pub(super) fn is_wordless(message: &str) -> bool {
+    [NO_WORDS, NO_REPORT].iter().any(|words| message.ends_with(words))
+}
+
+/// True if a message stands for words that are not repeated.
+pub(super) fn is_withheld(message: &str) -> bool {
+    message.contains(facts::WITHHELD)
+}
+
+/// Judges one deployment.
+pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
+    let copy = evidence.copy;
+    let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
+    let heard = is_heard(evidence.karmada);
+    let blocked = |gap: Gap| gap.of_deployment(heard);
+    let own_policy = evidence.city.policy_name();
+    if let Some(other) = other_policy(evidence, &own_policy) {
+        let claimed = evidence.copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy);
+        let advice = if claimed.is_some_and(|policy| CityPolicyName::parse(policy).is_some()) {
+            "until this operator has made it again in its city; leave the policy, which others need"
+        } else {
+            "remove that policy, or its selector"
+        };
+        let text = format!(
+            "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: it goes where that policy \
+             sends it; {advice}"
+        );
+        return blocked(Gap::stated(Reason::ClaimedByAnotherPolicy, text));
+    }
+    let binding_name = names::deployment_binding(&name);
+    let karmada = evidence.karmada;
+    let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
+        // Also of a policy that is there: what it lacks to select this deployment is what the hub does not take.
+        if let Some(why) = &karmada.policy_trouble {
+            let text = format!("PropagationPolicy {namespace}/{own_policy}, which is to bring it to its city: {why}");
+            return blocked(Gap::stated(Reason::HubRefused, text));
+        }
+        let text = if karmada.policy_lives {
+            format!("Karmada has no ResourceBinding {namespace}/{binding_name} for it")
+        } else {
+            format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
+        };
+        let lost = karmada.policy_lives.then_some(Repair::Copy);
+        return blocked(Gap::silent(Reason::BindingMissing, text, lost));
+    };
+    let at = format!("ResourceBinding {namespace}/{binding_name}");
+    if let Some(gap) = unscheduled(evidence, binding, &at) {
+        return blocked(gap);
+    }
+    let what = format!("WorkloadDeployment {namespace}/{name}");
+    let brought = Brought { what: &what, at: &at, applied: &binding.applied, suspension: &binding.suspension };
+    for cluster in &*binding.clusters {
+        if let Some(gap) = not_applied(evidence, &brought, cluster, Repair::Copy) {
+            return blocked(gap);
+        }
+    }
+    match diagnose_data(evidence, binding, &namespace) {
+        // What Karmada says of it is said of what it was before.
+        Delivery::Delivered { .. } if !is_of_latest(evidence, binding) => {
+            let on = binding.clusters.join(", ");
+            let text = format!(
+                "{what} is on Cluster {on} as it was: its last change is not in {at} yet, Karmada has not got to it"
+            );
+            blocked(Gap::silent(Reason::NotApplied, text, Some(Repair::Change)))
+        }
+        Delivery::Delivered { on, note: None } => {
+            let waits = evidence.karmada.drain_waits.clone();
+            let waits = waits.map(|message| Note::new(Reason::DrainWaiting, message));
+            let note = waits.or_else(|| label_lost(evidence, &on)).or_else(|| brought.suspended(&on));
+            Delivery::Delivered { on, note }
+        }
+        other => other,
+    }
+}
+
+/// Whether some cluster has the deployment, and answers.
+fn is_heard(karmada: &Karmada) -> bool {
+    let binding = karmada.binding.as_ref().filter(|binding| !binding.terminating);
+    binding.is_some_and(|binding| {
+        binding.clusters.iter().any(|name| {
+            let answers = karmada.clusters.get(name).is_some_and(|cluster| cluster.ready.is_ok());
+            answers && binding.applied.get(name) == Some(&Ok(()))
+        })
+    })
+}
+
+/// The policy that claims the deployment in the place of its city's, by kind and name. A ClusterPropagationPolicy that has
+/// claimed it keeps it, whatever else selects it (fact 67).
+fn other_policy(evidence: &Evidence<'_>, own_policy: &str) -> Option<String> {
+    let binding = evidence.karmada.binding.as_ref();
+    let on_binding = || binding.and_then(|binding| binding.cluster_policy.clone());
+    let cluster_policy = facts::cluster_policy(&evidence.copy.metadata).or_else(on_binding);
+    let policy = evidence.copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy);
+    facts::claimant(policy.map(String::as_str), cluster_policy.as_deref())
+}
+
+/// A cluster that has the deployment without carrying its city's label: the guard holds it there.
+fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
+    let strange = on.iter().find_map(|name| {
+        let cluster = evidence.karmada.clusters.get(name)?;
+        (cluster.city.as_ref() != Some(evidence.city)).then_some((name, &cluster.city))
+    });
+    let (name, label) = strange?;
+    let carries = label.as_ref().map_or("does not carry it".to_owned(), |city| format!("says {city}"));
+    let message = format!(
+        "Cluster {name} has it, but its label {}, which should be {}, {carries}: put the label back, or annotate the \
+         Cluster with {}=true to move the city",
+        label::TOPOLOGY_CITY,
+        evidence.city,
+        annotation::DRAIN
+    );
+    Some(Note::new(Reason::CityLabelLost, message))
+}
+
+/// Judges what the deployment depends on.
+fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -> Delivery {
+    let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
+    let needed = || diagnose_dependencies(evidence, binding, namespace, &expected);
+    match evidence.karmada.phase {
+        Phase::Dependencies => needed(),
+        Phase::Claims => diagnose_claims(evidence, binding, namespace, &expected),
+        // What is there by either way is there; that the other one missing something holds up the migration alone.
+        Phase::Both => match (needed(), diagnose_claims(evidence, binding, namespace, &expected)) {
+            (Delivery::Blocked { cause, silent, repair, .. }, Delivery::Delivered { on, .. }) => {
+                let repair = repair.filter(|_| !silent);
+                let note = Note { reason: Reason::DependenciesNotPropagated, message: cause.message, repair };
+                Delivery::Delivered { on, note: Some(note) }
+            }
+            (needed, _) => needed,
+        },
+    }
+}
+
+/// Judges its data where companions follow the deployments that need them.
+fn diagnose_dependencies(
+    evidence: &Evidence<'_>,
+    binding: &BindingFacts,
+    namespace: &str,
+    expected: &[DataRef],
+) -> Delivery {
+    if expected.is_empty() {
+        return Delivery::Delivered { on: binding.clusters.to_vec(), note: None };
+    }
+    if let Some(text) = unlisted(evidence, binding, namespace, expected) {
+        let gap = if is_to_come(evidence, binding) {
+            let untaken = !is_of_latest(evidence, binding);
+            Gap::silent(Reason::DependenciesNotPropagated, text, untaken.then_some(Repair::Change))
+        } else {
+            Gap::looked_at(Reason::DependenciesNotPropagated, text)
+        };
+        return gap.of_data();
+    }
+    match missing(evidence, binding, namespace, expected) {
+        Some(gap) => gap.of_data(),
+        None => Delivery::Delivered { on: binding.clusters.to_vec(), note: claimed_elsewhere(evidence, expected) },
+    }
+}
+
+/// Of all companions that are missing the one that is told: what was lost, which is mended by itself once it is known; else what
+/// somebody has a word for; else the last. Karmada brings them in their order, and each that arrives would otherwise have the next
+/// one written in its place.
+fn missing(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<Gap> {
+    let gap = |data_ref| not_attached(evidence, binding, namespace, data_ref);
+    let mut gaps: Vec<(&DataRef, Gap)> =
+        expected.iter().filter_map(|data_ref| Some((data_ref, gap(data_ref)?))).collect();
+    let had = |data_ref| evidence.last_delivery.is_some_and(|delivery| last_delivery::had(delivery, data_ref));
+    let lost = gaps.iter().rposition(|(data_ref, gap)| gap.is_silent() && had(data_ref));
+    let told = lost.or_else(|| gaps.iter().position(|(_, gap)| !gap.is_silent()));
+    let told = told.or(gaps.len().checked_sub(1))?;
+    Some(gaps.swap_remove(told).1)
+}
+
+/// Whether Karmada has made the deployment's binding of the copy as it is.
+fn is_of_latest(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
+    seen::is_of_latest(binding, evidence.copy, evidence.karmada.written)
+}
+
+/// Whether what a binding does not list says nothing of Karmada's settings: it has not looked at the copy since that was
+/// written, or is known to take its time.
+fn is_to_come(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
+    evidence.behind || !is_of_latest(evidence, binding)
+}
+
+/// Why Karmada does not know all that the deployment depends on; nothing when it does.
+fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<String> {
+    let at = format!("ResourceBinding {namespace}/{}", parent(evidence));
+    if is_to_come(evidence, binding)
+        && !expected.iter().all(|data_ref| binding.dependencies.iter().flatten().any(|known| known == data_ref))
+    {
+        return Some(format!("{at} does not list all yet that it depends on: Karmada has not got to it"));
+    }
+    let known = match &*binding.dependencies {
+        None if !binding.distributed => {
+            // Real Karmada looks the same without the script as without the feature gate.
+            return Some(format!(
+                "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
+                 karmada-controller-manager, and see that the ResourceInterpreterCustomization workloaddeployment of \
+                 config/components/federation is there; what waits already is taken up when \
+                 karmada-controller-manager starts anew, or when the operator has it looked at again after a while"
+            ));
+        }
+        None => &[][..],
+        Some(known) => known,
+    };
+    let unknown: Vec<DataRef> = expected.iter().filter(|data_ref| !known.contains(data_ref)).cloned().collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
+             dependencyInterpretation fails; apply config/components/federation to the hub. Karmada looks again when \
+             karmada-controller-manager starts anew, or when the operator has it look after a while",
+            resolve::list(&unknown)
+        )
+    })
+}
+
+/// Why one companion is not where the deployment needs it, and what is to be repaired; nothing when it is.
+fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, data_ref: &DataRef) -> Option<Gap> {
+    let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
+    let attached_name = names::binding_name(kind, name);
+    let Some(attached) = evidence.karmada.attached.get(data_ref).filter(|binding| !binding.terminating) else {
+        let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
+        return Some(Gap::silent(Reason::BindingMissing, text, Some(Repair::Companion(data_ref.clone()))));
+    };
+    if let Some(cluster) = binding.clusters.iter().find(|cluster| !attached.needed_on.contains(cluster)) {
+        let text = format!(
+            "ResourceBinding {namespace}/{attached_name} of {kind} {name} does not send it to cluster {cluster}, \
+             where {} needs it",
+            parent(evidence)
+        );
+        return Some(Gap::silent(Reason::DependenciesNotPropagated, text, None));
+    }
+    let (what, at) = (format!("{kind} {namespace}/{name}"), format!("ResourceBinding {namespace}/{attached_name}"));
+    let brought = Brought { what: &what, at: &at, applied: &attached.applied, suspension: &attached.suspension };
+    binding
+        .clusters
+        .iter()
+        .find_map(|cluster| not_applied(evidence, &brought, cluster, Repair::Companion(data_ref.clone())))
+}
+
+/// Companions that a policy claims beside bringing them along. Those of city policies are on their way out: a migration,
+/// or what one has left, which is undone.
+fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[DataRef]) -> Option<Note> {
+    let claims = expected.iter().filter_map(|data_ref| {
+        let companion = evidence.companions.get(data_ref)?;
+        let policy = companion.policy.as_deref().filter(|policy| CityPolicyName::parse(policy).is_none());
+        let claimant = facts::claimant(policy, companion.cluster_policy.as_deref())?;
+        Some(format!("{} {} is also claimed by {claimant}", data_ref.kind.as_str(), data_ref.name))
+    });
+    let claims: Vec<String> = claims.collect();
+    (!claims.is_empty()).then(|| {
+        let message = format!(
+            "{}, which may send it where no deployment needs it: remove that policy's selector",
+            claims.join(", ")
+        );
+        Note::new(Reason::ClaimedByAnotherPolicy, message)
+    })
+}
+
+/// Name of the binding of the deployment's copy.
+fn parent(evidence: &Evidence<'_>) -> String {
+    names::deployment_binding(&evidence.copy.name_any())
+}
+
+/// Judges its data where each companion goes to the one city whose policy claims it.
+fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Delivery {
+    for data_ref in expected {
+        let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
+        let own = evidence.karmada.attached.get(data_ref);
+        let missing = binding.clusters.iter().find(|cluster| own.is_none_or(|own| !own.clusters.contains(cluster)));
+        let Some(cluster) = missing else { continue };
+        let companion = evidence.companions.get(data_ref);
+        let by = companion.and_then(|of| facts::claimant(of.policy.as_deref(), of.cluster_policy.as_deref()));
+        let by = by.unwrap_or_else(|| "no policy".to_owned());
+        let text = format!(
+            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: while policies claim, it goes \
+             to one city alone; use a copy of it under another name here. Data shared by several cities has to follow its \
+             deployments: compute-operator migration status says what keeps it from that"
+        );
+        return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of_data();
+    }
+    Delivery::Delivered { on: binding.clusters.to_vec(), note: None }
+}
+
+/// Why a binding goes nowhere.
+fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Option<Gap> {
+    let (ok, why, message) = match &*binding.scheduled {
+        Some(said) => (said.succeeded, said.reason.as_str(), said.message.as_str()),
+        None => (false, "", "Karmada's scheduler has not looked at it"),
+    };
+    if ok && !binding.clusters.is_empty() {
+        return None;
+    }
+    if binding.suspension.stops_scheduling() {
+        let text = format!("spec.suspension.scheduling of {at} keeps it from being scheduled until it is resumed");
+        return Some(Gap::stated(Reason::PropagationSuspended, text));
+    }
+    let city = evidence.city;
+    let words = [why, message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ");
+    let clusters = evidence.karmada.clusters.iter();
+    let mut candidates = clusters.filter(|(_, cluster)| cluster.city.as_ref() == Some(city)).peekable();
+    if candidates.peek().is_none() {
+        let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
+        return Some(Gap::stated(Reason::NoClusterForCity, text));
+    }
+    let broken = candidates.find_map(|(name, cluster)| Some((name, cluster.ready.as_ref().err()?)));
+    match broken {
+        Some((name, state)) => {
+            let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
+            Some(Gap::stated(Reason::ClusterNotReady, text))
+        }
+        None if binding.scheduled.is_none() => {
+            Some(Gap::silent(Reason::NotScheduled, format!("Karmada: {words}"), None))
+        }
+        None => Some(Gap::stated(Reason::NotScheduled, format!("Karmada: {words}"))),
+    }
+}
+
+/// Why one cluster does not have what one binding brings; `lost` is what may have been lost when nobody knows.
+fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lost: Repair) -> Option<Gap> {
+    let Brought { what, at, applied, suspension } = brought;
+    let state = evidence.karmada.clusters.get(cluster).map(|facts| &facts.ready);
+    let applied = applied.get(cluster);
+    let silent = applied.is_none_or(|applied| applied.as_ref().is_err_and(String::is_empty));
+    match (state, applied) {
+        (None, _) => {
+            let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
+            Some(Gap::stated(Reason::ClusterNotReady, text))
+        }
+        (Some(Err(why)), _) => {
+            let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
+            Some(Gap::stated(Reason::ClusterNotReady, format!("Cluster {cluster} is not ready: {why}{had}")))
+        }
+        (Some(Ok(())), Some(Ok(()))) => None,
+        (Some(Ok(())), _) if silent && suspension.stops_dispatching(cluster) => {
+            let text = format!("spec.suspension of {at} keeps {what} from Cluster {cluster} until it is resumed");
+            Some(Gap::stated(Reason::PropagationSuspended, text))
+        }
+        (Some(Ok(())), Some(Err(why))) if !silent => {
+            let where_to_read = if why == facts::WITHHELD {
+                format!("; read them in the status of {at} on the hub")
+            } else {
+                String::new()
+            };
+            Some(Gap::stated(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}{where_to_read}")))
+        }
+        // The Work is there, and nobody has carried it out: nothing is lost.
+        (Some(Ok(())), Some(Err(_))) => {
+            let text = format!("{what} is not on Cluster {cluster}: {NO_WORDS}");
+            Some(Gap::silent(Reason::NotApplied, text, None))
+        }
+        (Some(Ok(())), None) => {
+            let text = format!("{what} is not on Cluster {cluster}: {NO_REPORT}");
+            Some(Gap::silent(Reason::NotApplied, text, Some(lost)))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "diagnosis_tests.rs"]
+mod tests;

@@ -1,0 +1,512 @@
+//! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+pub use super::{
+    blocked::Blocked,
+    federated::{Decided, HiddenCopy, Observed, Outage, Signal, Unshown, copy_namespace},
+};
+use super::{
+    blocked::{Case, State},
+    diagnosis::{self, Delivery, Evidence, Repair},
+    federation_status as status, hub_form,
+    hub_trouble::{self, Cause},
+    last_delivery,
+};
+use crate::plan::management::{
+    observed::replicas,
+    projects::rival::Rival,
+    referenced_data::resolve::{self, Data},
+};
+use crate::{
+    api::{
+        compute::{LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
+        meta::{self, annotation, condition, finalizer, label, manager},
+        names::{CityCode, CityPolicyName},
+        reason::Reason,
+        referenced,
+    },
+    plan::{
+        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Step, Write,
+        condition::Verdict,
+        diff,
+        event::{self, Note, Severity},
+        limits, ownership, whole_spec,
+    },
+};
+
+/// Decides the writes for one deployment.
+pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
+    proved(observed, decide(observed, now))
+}
+
+/// Puts the live reads of their cause before writes to the hub that go back to something older, as far as can be known.
+///
+/// The watches of a project and those of the hub fail apart. If the copy is of a later generation than the deployment, or of
+/// another deployment of the name, mostly the deployment is stale; in a project that was restored it is not. The first copy
+/// of a hub namespace may be of a namespace that has gone: one that goes takes all of its deployments along first.
+fn proved(observed: &Observed, plan: Decided) -> Decided {
+    let deployment = &*observed.deployment;
+    let is_remote = |step: &Step<Project, Hub>| matches!(step, Step::Remote(_));
+    if deployment.metadata.deletion_timestamp.is_some() || !plan.steps.iter().any(is_remote) {
+        return plan; // the deletion proves its own
+    }
+    let mut proof = Proof::of_target();
+    if observed.hub_namespace.is_none() || observed.copy.is_none() && observed.is_first_copy {
+        let namespace = Object::named::<Namespace>("", &deployment.namespace().unwrap_or_default());
+        let uid = observed.namespace_uid.as_deref().unwrap_or_default();
+        proof = proof.and(Write::confirm_present(namespace, uid), Step::Local);
+    }
+    let seen = observed.copy.as_deref().map(ResourceExt::annotations);
+    let copy = seen.or(observed.hidden_copy.as_ref().map(|copy| &copy.annotations));
+    if copy.is_some_and(|copy| may_be_newer(copy, deployment)) && plan.steps.iter().any(applies_copy) {
+        proof = proof.and(Write::confirm_unchanged(deployment), Step::Local);
+    }
+    Plan { steps: proof.then(plan.steps).into_steps(), ..plan }
+}
+
+/// True if a step writes what the deployment says into its copy.
+pub fn applies_copy(step: &Step<Project, Hub>) -> bool {
+    let Step::Remote(write) = step else { return false };
+    write.object.kind == Kind::WorkloadDeployment && matches!(write.op, Op::Apply { .. })
+}
+
+/// True if the annotations of a copy do not say that it is of this very deployment, at this generation or an earlier one.
+fn may_be_newer(annotations: &BTreeMap<String, String>, deployment: &WorkloadDeployment) -> bool {
+    let generation = annotations.get(annotation::SOURCE_GENERATION).and_then(|text| text.parse::<i64>().ok());
+    annotations.get(annotation::SOURCE_UID) != deployment.metadata.uid.as_ref()
+        || generation.is_none_or(|generation| generation > deployment.metadata.generation.unwrap_or(0))
+}
+
+fn decide(observed: &Observed, now: Timestamp) -> Decided {
+    if observed.deployment.metadata.deletion_timestamp.is_some() {
+        return delete(observed, now);
+    }
+    let Some(namespace) = copy_namespace(&observed.deployment, observed.namespace_uid.as_deref()) else {
+        return Plan::nothing(); // the namespace's own event enqueues it
+    };
+    let deployment = &*observed.deployment;
+    let city = match CityCode::parse(&deployment.spec.city_code) {
+        Ok(city) => city,
+        Err(why) => return invalid(deployment, &why, now).map(Step::Local).into_iter().collect(),
+    };
+    if let Some(decided) = withheld(observed, now) {
+        return decided;
+    }
+    let mut steps: Vec<Step<Project, Hub>> = Vec::new();
+    let data = resolve::data(deployment, &observed.data, observed.timing.deletion_patience, now);
+    steps.extend(mark(deployment, &namespace, &data).map(Step::Local));
+    if observed.hub_namespace.as_deref().is_some_and(|facts| facts.terminating) {
+        return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));
+    }
+    match ensure_namespace(observed, &namespace) {
+        Ok(write) => steps.extend(write.map(Step::Remote)),
+        Err(unread) => return Plan::nothing().with([unread]),
+    }
+    let copy = observed.copy.as_deref();
+    if let Some(copy) = copy.filter(|copy| goes(copy, &city)) {
+        return until_gone(observed, copy, steps, now);
+    }
+    let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
+    let finding = look(observed, copy, &city, last_delivery.as_ref());
+    let data = match (copy, &finding) {
+        (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
+        _ => data,
+    };
+    let state = State::of(&Case {
+        blocker: status::blocker(deployment, copy, &data, finding.as_ref()),
+        deployment,
+        copy,
+        last_delivery: last_delivery.as_ref(),
+        finding: finding.as_ref(),
+        karmada: observed.karmada.as_ref(),
+        companions: &observed.data.companions,
+        before: observed.blocked.as_ref(),
+        repairs: &observed.repairs,
+        timing: &observed.timing,
+        now,
+    });
+    let hint = hint(&data, finding.as_ref(), copy).filter(|hint| state.is_hinted(copy, hint));
+    let annotations = data_annotations(&data, hint.as_deref());
+    let (of_copy, again) = write_copy(observed, &city, &namespace, annotations, now);
+    steps.extend(of_copy.map(Step::Remote));
+    let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After)).or_sooner(again);
+    let finding = state.in_full(finding.as_ref());
+    let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
+    let was_quiet = observed.blocked.as_ref().is_some_and(|blocked| blocked.quiet);
+    let pause = observed.timing.takeover_pause;
+    let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
+    // A mark before it has made another version of the deployment, which the next look brings.
+    if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
+        steps.extend(of_status.write.map(Step::Local));
+        next = next.or_sooner(of_status.next);
+    }
+    if let Some(outage) = observed.outage.as_ref().filter(|_| finding.is_none()) {
+        return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
+    }
+    let delivered_before = last_delivery.is_some();
+    let view = status::View { deployment, copy, data: &data, companions: &observed.data.companions, events, was_quiet };
+    let said = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
+    steps.extend(said.writes.into_iter().map(Step::Local));
+    let mut signals: Vec<Signal> =
+        remembered(&state, delivered_before).into_iter().chain(said.event.map(Signal::Reported)).collect();
+    if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
+        let repair = repair(observed, copy, pending.what, now);
+        signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
+        steps.extend(repair);
+    }
+    Plan { steps, next, signals }
+}
+
+/// Whether a copy goes, or has to.
+fn goes(copy: &WorkloadDeployment, city: &CityCode) -> bool {
+    copy.metadata.deletion_timestamp.is_some() || is_of_another_city(copy, city)
+}
+
+/// Waits until a copy is gone, which its event says; then it is made again.
+fn until_gone(
+    observed: &Observed,
+    copy: &WorkloadDeployment,
+    mut steps: Vec<Step<Project, Hub>>,
+    now: Timestamp,
+) -> Decided {
+    let delete = Proof::read(Write::confirm_unchanged(&*observed.deployment), Step::Local).delete(copy, Step::Remote);
+    if !delete.is_empty() {
+        steps.extend(delete);
+        return Plan::writes(steps);
+    }
+    let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
+    hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now))
+}
+
+/// Whether the policy of another city has claimed a copy: its deployment said another city before. Karmada never gives such a
+/// claim back (fact 52), whatever the copy says now, so that it would stay where it is.
+fn is_of_another_city(copy: &WorkloadDeployment, city: &CityCode) -> bool {
+    let claimed = copy.annotations().get(annotation::POLICY_NAME).and_then(|policy| CityPolicyName::parse(policy));
+    claimed.is_some_and(|of| of != *city)
+}
+
+/// The plan for a deployment of which nothing may be written on the hub at present, if it is one.
+fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
+    if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
+        return Some(hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
+    }
+    if observed.rival.is_some() {
+        return Some(refused_for_a_rival(observed, now));
+    }
+    let exceeded = limits::of_project(&observed.project);
+    let exceeded = exceeded.or_else(|| limits::words(&limits::of_template(&observed.deployment.spec.template)));
+    if let Some(exceeded) = exceeded {
+        return Some(hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, exceeded), now));
+    }
+    let turn = observed.turn_in?;
+    let told = hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::RateLimited, String::new()), now);
+    Some(Plan { next: told.next.or_sooner(Next::After(turn)), ..told })
+}
+
+/// What the hub shows of a deployment's delivery, once there is something to look at.
+fn look(
+    observed: &Observed,
+    copy: Option<&WorkloadDeployment>,
+    city: &CityCode,
+    last_delivery: Option<&LastDelivery>,
+) -> Option<Delivery> {
+    let (copy, karmada) = copy.zip(observed.karmada.as_ref())?;
+    let behind = observed.repairs.is_karmada_behind(&observed.timing);
+    let companions = &observed.data.companions;
+    let found = diagnosis::diagnose(&Evidence { copy, city, karmada, companions, last_delivery, behind });
+    Some(match (found, &observed.unshown) {
+        (Delivery::Delivered { on, note: None }, Some(unshown)) => {
+            Delivery::Delivered { on, note: Some(unshown.note()) }
+        }
+        (found, _) => found,
+    })
+}
+
+/// What is to be remembered of a deployment that is blocked.
+fn remembered(state: &State<'_>, delivered_before: bool) -> Option<Signal> {
+    let reason = state.blocker.clone()?;
+    Some(Signal::Blocked { reason, silent: state.silent, quiet: state.overdue.several, delivered_before })
+}
+
+/// The copy first; our finalizer once a live read has shown that it is gone.
+fn delete(observed: &Observed, now: Timestamp) -> Decided {
+    let deployment = &*observed.deployment;
+    let own = deployment.namespace().unwrap_or_default();
+    // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
+    let leftover = Write::release(manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
+    if let Some(leftover) = leftover {
+        return Plan::writes(vec![Step::Local(leftover)]);
+    }
+    let release = || -> Option<Write<Project>> { Write::release(manager::FEDERATOR, finalizer::FEDERATOR, deployment) };
+    let Some(namespace) = copy_namespace(deployment, observed.namespace_uid.as_deref()) else {
+        // The namespace is recorded before anything is written there, so nothing was.
+        return release().map(Step::Local).into_iter().collect();
+    };
+    if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
+        return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
+    }
+    match observed.rival {
+        // Nothing of it is there.
+        Some(Rival::Lives) => return release().map(Step::Local).into_iter().collect(),
+        Some(Rival::Possible) => return refused_for_a_rival(observed, now),
+        None => {}
+    }
+    // A record leads there, but the tenant may have written it: what the hub namespace itself says decides whose it is.
+    let mirrors = observed.hub_namespace.as_deref().map(|facts| facts.mirrors(&observed.project, &own));
+    let believed = observed.namespace_uid.is_some();
+    if !believed && mirrors == Some(false) {
+        return release().map(Step::Local).into_iter().collect();
+    }
+    if let Some(copy) = observed.copy.as_deref().filter(|_| believed || mirrors == Some(true)) {
+        if ownership::is_hub_copy_from(copy, &own) {
+            // On its way out already when there is no write: its event enqueues the deployment.
+            let held = || {
+                hub_trouble::told(
+                    observed,
+                    &hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy)),
+                    now,
+                )
+            };
+            let proof = Proof::read(Write::confirm_unchanged(deployment), Step::Local).delete(copy, Step::Remote);
+            return if proof.is_empty() { held() } else { proof.into_iter().collect() };
+        }
+        return release().map(Step::Local).into_iter().collect();
+    }
+    let Some(release) = release() else { return Plan::nothing() };
+    let copy = Object::named::<WorkloadDeployment>(&namespace, &deployment.name_any());
+    Proof::read(Write::confirm_absent(copy), Step::Remote).then([Step::Local(release)]).into_iter().collect()
+}
+
+/// Writes to what Karmada has lost the binding or Work of, so that it makes them anew; a deletion that is under way is left
+/// alone.
+fn repair(
+    observed: &Observed,
+    copy: Option<&WorkloadDeployment>,
+    lost: &Repair,
+    now: Timestamp,
+) -> Vec<Step<Project, Hub>> {
+    let Some(copy) = copy else { return Vec::new() };
+    let patch = json!({ "metadata": { "annotations": { annotation::REPAIRED: now.as_second().to_string() } } });
+    let (repair, what): (Write<Hub>, String) = match lost {
+        Repair::Copy | Repair::Change => {
+            let what = format!("WorkloadDeployment {}", copy.name_any());
+            (Write::amend(manager::REPAIR, patch, copy), what)
+        }
+        Repair::Companion(data_ref) => {
+            let companion = observed.data.companions.get(data_ref).filter(|companion| !companion.terminating);
+            let Some(companion) = companion else { return Vec::new() };
+            let object = Object {
+                kind: data_ref.kind.into(),
+                namespace: copy.namespace().unwrap_or_default(),
+                name: data_ref.name.clone(),
+            };
+            let version = ObjectVersion::new(&companion.uid, &companion.version);
+            (Write::amend_version(manager::REPAIR, object, patch, &version), data_ref.to_string())
+        }
+    };
+    let mut steps = vec![Step::Remote(repair)];
+    if observed.blocked.as_ref().is_some_and(|blocked| blocked.repairs > 0) {
+        return steps;
+    }
+    let text = format!("{what} was touched on the hub, so that Karmada makes anew what is missing of it");
+    let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
+    steps.push(Step::Local(event::on(&*observed.deployment, status::CONTROLLER, &note, now)));
+    steps
+}
+
+/// What stands on a deployment before anything of it is written on the hub: that it may not go before that has gone, and where
+/// that is.
+pub(crate) fn bond(hub_namespace: &str) -> [(&'static str, Value); 2] {
+    let annotations = json!({ annotation::FEDERATION_NAMESPACE: hub_namespace });
+    [("finalizers", json!([finalizer::FEDERATOR])), ("annotations", annotations)]
+}
+
+/// The [`bond`] with its copy, and what is known of its data, in one write.
+fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option<Write<Project>> {
+    let annotations = data_annotations(data, None);
+    let stale = stale(deployment, &OF_DATA, &annotations);
+    let mut fields = json!({});
+    for (key, value) in bond(namespace) {
+        fields["metadata"][key] = value;
+    }
+    for (key, value) in annotations {
+        fields["metadata"]["annotations"][key] = value.into();
+    }
+    Write::ensure_fields(manager::FEDERATOR, fields, deployment).or(stale)
+}
+
+/// The annotations that say which data a deployment needs; on the hub they decide what Karmada brings to the cell.
+fn data_annotations(data: &Data, hint: Option<&str>) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    if let Some(expected) = &data.expected {
+        annotations.insert(annotation::EXPECTED_REFERENCED_DATA, referenced::to_annotation(expected));
+    }
+    if !data.skipped.is_empty() {
+        annotations.insert(annotation::SKIPPED_REFERENCED_DATA, referenced::to_annotation(&data.skipped));
+    }
+    if let Some(error) = data.refusal.as_ref().map(resolve::SourceRefusal::to_annotation).or(hint.map(str::to_owned)) {
+        annotations.insert(annotation::REFERENCED_DATA_ERROR, error);
+    }
+    annotations
+}
+
+/// The annotations of [`data_annotations`], which are ours on each plane, whoever wrote them.
+const OF_DATA: [&str; 3] =
+    [annotation::EXPECTED_REFERENCED_DATA, annotation::SKIPPED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
+
+/// Removes those of our annotations that somebody else wrote: an apply takes back only what was ours.
+fn stale<P>(
+    live: &WorkloadDeployment,
+    ours: &[&'static str],
+    wanted: &BTreeMap<&'static str, String>,
+) -> Option<Write<P>> {
+    let surplus = ours.iter().filter(|key| live.annotations().contains_key(**key) && !wanted.contains_key(*key));
+    let surplus: serde_json::Map<String, Value> = surplus.map(|key| ((*key).to_owned(), Value::Null)).collect();
+    if surplus.is_empty() {
+        return None;
+    }
+    let patch = json!({ "metadata": { "annotations": surplus } });
+    Some(Write::amend(manager::FEDERATOR, patch, live))
+}
+
+/// Why data does not arrive although all of it is on the hub: the cell cannot know, and its Instances are to say it.
+fn hint(data: &Data, finding: Option<&Delivery>, copy: Option<&WorkloadDeployment>) -> Option<String> {
+    match finding {
+        Some(Delivery::Blocked { cause, data: true, .. }) if data.trouble.is_none() => Some(status::hint(cause, copy)),
+        _ => None,
+    }
+}
+
+/// Nothing is written on the hub where another project has a better right to the namespace.
+fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
+    let trouble = hub_trouble::lasting(observed, Cause::Refused, Rival::WORDS.to_owned());
+    hub_trouble::told(observed, &trouble, now)
+}
+
+/// Has the hub namespace say whose it is, and who keeps it. One that is not there is made, by whoever is first; one that names
+/// another, or nobody, is written at the version that was just read: another project may want it as well.
+fn ensure_namespace(observed: &Observed, name: &str) -> Result<Option<Write<Hub>>, Signal> {
+    let live = observed.hub_namespace.as_deref();
+    let own = observed.deployment.namespace().unwrap_or_default();
+    // Other services spell the project in another way, and mean the same: nobody wins where two insist.
+    let spelt = live.filter(|live| live.mirrors(&observed.project, &own));
+    let spelt = spelt.and_then(|live| live.labels.get(label::UPSTREAM_CLUSTER)).cloned();
+    let labels = BTreeMap::from([
+        (label::UPSTREAM_CLUSTER.to_owned(), spelt.unwrap_or_else(|| observed.project.label_value())),
+        (label::UPSTREAM_NAMESPACE.to_owned(), own.clone()),
+        (label::DELETION_PROTECTED.to_owned(), meta::PROTECTED.to_owned()),
+    ]);
+    let keeper = observed.keeper.of(live.map(|live| &live.keeper));
+    let same = |live: &NamespaceFacts| labels.iter().all(|(key, value)| live.labels.get(key) == Some(value));
+    if live.is_some_and(|live| same(live) && live.keeper == keeper) {
+        return Ok(None);
+    }
+    let fields = json!({ "metadata": { "labels": labels, "annotations": keeper.to_annotations() } });
+    let object = Object::named::<Namespace>("", name);
+    match live {
+        None => Ok(Some(Write::create(manager::FEDERATOR, object, fields))),
+        Some(live) if live.mirrors(&observed.project, &own) => {
+            Ok(Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None))
+        }
+        Some(_) => {
+            let version = observed.hub_namespace_version.as_ref().ok_or(Signal::NamespaceUnread)?;
+            Ok(Some(Write::amend_version(manager::FEDERATOR, object, fields, version)))
+        }
+    }
+}
+
+/// The writes that have the copy say what the deployment says, all of exactly the version that was judged: a later spec that
+/// another replica has put into it in between stays.
+fn write_copy(
+    observed: &Observed,
+    city: &CityCode,
+    namespace: &str,
+    annotations: BTreeMap<&'static str, String>,
+    now: Timestamp,
+) -> (impl Iterator<Item = Write<Hub>>, Next) {
+    let (deployment, copy) = (&*observed.deployment, observed.copy.as_deref());
+    let pause = observed.timing.takeover_pause;
+    let taking = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
+    let (taken_over, again) = taking.map_or((None, Next::Await), |taking| (taking.write, taking.next));
+    let applied = ensure_copy(deployment, city, namespace, copy, annotations).map(|write| {
+        match (copy, &observed.hidden_copy) {
+            // That one is of the version that was judged, and makes another.
+            (Some(_), _) if taken_over.is_some() => write,
+            (Some(copy), _) => write.at_version(&copy.resource_version().unwrap_or_default()),
+            (None, Some(hidden)) => write.at_version(&hidden.version.resource_version),
+            (None, None) => write.creating(),
+        }
+    });
+    (taken_over.into_iter().chain(applied), again)
+}
+
+fn ensure_copy(
+    deployment: &WorkloadDeployment,
+    city: &CityCode,
+    namespace: &str,
+    live: Option<&WorkloadDeployment>,
+    mut annotations: BTreeMap<&'static str, String>,
+) -> Option<Write<Hub>> {
+    // What the project's deployment says of suspension is for the cell; that it says it no more as well.
+    let suspended = deployment.annotations().get(annotation::SUSPENDED).cloned();
+    annotations.extend(suspended.map(|suspended| (annotation::SUSPENDED, suspended)));
+    let ours = [&OF_DATA[..], &[annotation::SUSPENDED]].concat();
+    let stale = live.and_then(|live| stale(live, &ours, &annotations));
+    let mut labels: BTreeMap<String, String> = deployment
+        .labels()
+        .iter()
+        .filter(|(key, _)| ownership::may_travel(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    // A copy keeps its spelling, as long as it is one of the city's: relabelled before its policy selects the new one, it
+    // would not travel any more (fact 52).
+    let standing = live.and_then(|live| live.labels().get(label::TOPOLOGY_CITY));
+    let standing = standing.filter(|label| CityCode::parse(label).is_ok_and(|of| of == *city)).cloned();
+    labels
+        .insert(label::TOPOLOGY_CITY.into(), standing.unwrap_or_else(|| city.label_value(&deployment.spec.city_code)));
+    labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
+    annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
+    let mut spec = deployment.spec.clone();
+    // One that somebody has made by hand may say none; the API server answers its part `scale` with an error then.
+    spec.replicas = spec.replicas.or_else(|| replicas::wanted(&spec.scale_settings, live));
+    let (spec, standing) = (json!(spec), live.map(|live| json!(live.spec)));
+    let spec = standing.as_ref().map_or_else(|| spec.clone(), |standing| diff::in_standing_form(standing, &spec));
+    let spec = hub_form::without_empty_lists(spec);
+    let mut fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
+    // Copies of an earlier version do not name their original. That alone is not worth a write of each of them.
+    let is_due = live.is_none_or(|live| {
+        live.annotations().contains_key(annotation::SOURCE_UID) || diff::differs(&fields, live, manager::FEDERATOR)
+    });
+    if is_due {
+        fields["metadata"]["annotations"][annotation::SOURCE_UID] = json!(deployment.metadata.uid);
+    }
+    // A comparison takes an empty list for an absent one; what stands with one is written.
+    let other_form = live.filter(|_| standing.is_some_and(|standing| hub_form::has_empty_lists(&standing)));
+    if let Some(live) = other_form {
+        fields["metadata"]["uid"] = json!(live.uid());
+    }
+    let live = live.filter(|_| other_form.is_none());
+    Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)
+}
+
+/// A deployment that cannot be federated, said on the deployment itself.
+fn invalid(deployment: &WorkloadDeployment, why: &str, now: Timestamp) -> Option<Write<Project>> {
+    let empty = WorkloadDeploymentStatus::default();
+    let old = deployment.status.as_ref().unwrap_or(&empty);
+    let generation = deployment.metadata.generation;
+    let verdict = Verdict::no(Reason::InvalidPlacement, why);
+    let condition = verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now);
+    let mut status: Value = json!(WorkloadDeploymentStatus { conditions: vec![condition], ..old.clone() });
+    status["observedGeneration"] = json!(generation);
+    Write::status(manager::FEDERATOR, &status, deployment)
+}
+
+#[cfg(test)]
+#[path = "federate_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! What keeps the hub from a deployment is told, and nothing is written there meanwhile.
+
+use std::time::Duration;
+
+use super::*;
+use crate::plan::management::federator::hub_trouble::namespace_words;
+
+/// What `Federated` says in these steps, and whether anything goes to the hub.
+fn federated(plan: &Decided) -> (Option<String>, bool) {
+    let mut said = plan.steps.iter().filter_map(|step| match step {
+        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+            let conditions = body["status"]["conditions"].as_array()?;
+            Some(conditions.iter().find(|c| c["type"] == "Federated")?["reason"].as_str()?.to_owned())
+        }
+        _ => None,
+    });
+    let remote = plan.steps.iter().any(|step| matches!(step, Step::Remote(_)));
+    (said.next_back(), remote)
+}
+
+fn outage(blind: bool) -> Outage {
+    Outage { words: "workloaddeployments in hub: refused".into(), lasted: Duration::from_mins(1), blind }
+}
+
+#[test]
+fn nothing_is_written_to_a_hub_that_is_away_and_each_deployment_says_so() {
+    for wd in [deployment(), marked(), deleting()] {
+        let observed = Observed { outage: Some(outage(true)), ..observed(&wd, Some("n1"), None, None) };
+        assert_eq!(federated(&plan(&observed, NOW)), (Some("HubUnavailable".into()), false));
+        let record: Observed = serde_json::from_value(json!(observed)).unwrap();
+        assert_eq!(record, observed, "decided again from its record");
+    }
+    // Bindings alone cannot be seen: what is new goes to the hub, and what becomes of it is not known.
+    let wd = marked();
+    let seen = Observed { outage: Some(outage(false)), ..observed(&wd, Some("n1"), Some(namespace()), None) };
+    assert_eq!(federated(&plan(&seen, NOW)), (Some("HubUnavailable".into()), true));
+    // Its namespace was recorded nowhere, so that nothing can be on the hub.
+    let mut never = deleting();
+    never.annotations_mut().remove(annotation::FEDERATION_NAMESPACE);
+    let never = Observed { outage: Some(outage(true)), ..observed(&never, None, None, None) };
+    assert!(matches!(&plan(&never, NOW).steps[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]));
+}
+
+#[test]
+fn what_holds_the_copy_or_its_namespace_is_told() {
+    let lasting = |reason: &str, seconds| {
+        let elapsed = Duration::from_secs(seconds);
+        Some(Blocked { reason: reason.into(), silent: false, elapsed, quiet: false, events: Vec::new(), repairs: 0 })
+    };
+    let held = |wd: &WorkloadDeployment| {
+        let mut copy = copy_of(&marked());
+        copy.metadata.deletion_timestamp =
+            wd.metadata.deletion_timestamp.clone().or_else(|| deleting().metadata.deletion_timestamp);
+        copy.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+        observed(wd, Some("n1"), Some(namespace()), Some(copy))
+    };
+    let at = |seconds| NOW + jiff::SignedDuration::from_secs(seconds);
+    let living = Observed { blocked: lasting("HubCopyHeld", 6), ..held(&marked()) };
+    assert_eq!(federated(&plan(&living, NOW)).0.as_deref(), Some("HubCopyHeld"));
+    let fresh = plan(&held(&marked()), NOW);
+    assert_eq!((federated(&fresh), fresh.next), ((None, false), Next::After(Timing::default().delivery_grace)));
+    let going = held(&deleting());
+    assert_eq!(federated(&plan(&going, at(100))), (None, false), "it may take its time");
+    assert_eq!(plan(&going, at(100)).next, Next::After(Duration::from_secs(20)));
+    assert_eq!(federated(&plan(&going, at(121))), (Some("HubCopyHeld".into()), false));
+
+    let terminating = NamespaceFacts { terminating: true, ..namespace() };
+    let wd = marked();
+    let mut leaving = observed(&wd, Some("n1"), Some(terminating), None);
+    assert_eq!(federated(&plan(&leaving, NOW)), (None, false));
+    leaving.blocked = lasting("HubNamespaceTerminating", 6);
+    let unexplained = plan(&leaving, NOW);
+    assert!(unexplained.signals.contains(&Signal::Unexplained), "its API server is asked why");
+    leaving.namespace_words = namespace_words(&Namespace::default()).or(Some("held by x".into()));
+    let told = plan(&leaving, NOW);
+    assert_eq!(federated(&told), (Some("HubNamespaceTerminating".into()), false));
+    assert!(!told.signals.contains(&Signal::Unexplained));
+}
+
+/// Found by reading: where one project's control plane was made from another's data, both wrote into one hub namespace, and
+/// the Secrets of one came to run with the other.
+#[test]
+fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace() {
+    let blocked = Blocked {
+        reason: "HubRefused".into(),
+        silent: false,
+        elapsed: Duration::from_secs(6),
+        quiet: false,
+        events: Vec::new(),
+        repairs: 0,
+    };
+    let decided = |wd: &WorkloadDeployment, rival| {
+        let seen = observed(wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
+        plan(&Observed { rival: Some(rival), blocked: Some(blocked.clone()), ..seen }, NOW)
+    };
+    for rival in [Rival::Lives, Rival::Possible] {
+        for wd in [deployment(), marked()] {
+            assert_eq!(federated(&decided(&wd, rival)), (Some("HubRefused".into()), false), "{rival:?}");
+        }
+    }
+    let released = decided(&deleting(), Rival::Lives);
+    assert!(matches!(&released.steps[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]), "{released:?}");
+    let waits = decided(&deleting(), Rival::Possible);
+    assert!(
+        !waits
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Remote(_) | Step::Local(Write { op: Op::Merge { .. }, .. })))
+    );
+}
+
+/// Found by reading: on a hub that was built anew two projects with a namespace of one uid both found none there, and the second
+/// one's forced write took the namespace, in which the first one's Secrets were, for its own.
+#[test]
+fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
+    let named = |project: &str| {
+        let labels = [(label::UPSTREAM_CLUSTER, project), (label::UPSTREAM_NAMESPACE, "shop")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        NamespaceFacts { labels, ..NamespaceFacts::default() }
+    };
+    let decided = |facts: Option<NamespaceFacts>, version: Option<&str>| {
+        let seen = observed(&marked(), Some("n1"), facts, None);
+        let version = version.map(|version| ObjectVersion::new("n", version));
+        plan(&Observed { hub_namespace_version: version, ..seen }, NOW)
+    };
+    let of_namespace = |decided: &Decided| {
+        let hub =
+            decided.steps.iter().filter_map(|step| if let Step::Remote(write) = step { Some(write) } else { None });
+        hub.filter(|write| write.object.name == "ns-n1").map(|write| write.op.clone()).next()
+    };
+    let made = of_namespace(&decided(None, None));
+    assert!(matches!(made, Some(Op::Create { .. })), "whoever is second finds it there: {made:?}");
+    let ours = of_namespace(&decided(Some(named("cluster-single")), None));
+    assert!(matches!(ours, Some(Op::Apply { .. })), "what was taken off it comes back: {ours:?}");
+    for facts in [named("cluster-other"), NamespaceFacts::default()] {
+        let unread = decided(Some(facts.clone()), None);
+        assert!(unread.steps.is_empty() && unread.signals == [Signal::NamespaceUnread], "{unread:?}");
+        let taken = of_namespace(&decided(Some(facts), Some("7")));
+        let Some(Op::Merge { body, .. }) = &taken else { panic!("{taken:?}") };
+        assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("7"), &json!("n")));
+        assert_eq!(body["metadata"]["labels"][label::UPSTREAM_CLUSTER], "cluster-single");
+    }
+}
+
+/// The project refused this operator's mark on a deployment: status and Event of the same plan were never sent, and nothing said
+/// why a change did not reach the hub.
+#[test]
+fn mark_that_the_project_refuses_is_reported_beside_what_is_known_of_the_data() {
+    let mut wd = marked();
+    wd.spec.template.spec.runtime = serde_json::from_value(json!({
+        "resources": { "instanceType": "t" },
+        "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "db" } }] }] },
+    }))
+    .unwrap();
+    let data = resolve::View {
+        sources: [(referenced::DataRef::secret("db"), resolve::Source::Absent)].into(),
+        ..resolve::View::default()
+    };
+    let observed = Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked()))) };
+    assert!(matches!(&plan(&observed, NOW).steps[0], Step::Local(write) if !write.reports()), "the mark is due");
+    let told = |seconds| {
+        hub_trouble::project_refused(&observed, "it answers with HTTP 500".into(), Duration::from_secs(seconds), NOW)
+    };
+    assert!(told(19).is_none(), "within the grace the report of the plan is sent as it is");
+    let told = told(20).unwrap();
+    assert_eq!(federated(&told), (Some("ProjectRefused".into()), false));
+    let text = format!("{:?}", told.steps);
+    assert!(text.contains("SourceNotFound") && text.contains("it answers with HTTP 500"), "{text}");
+    assert!(told.signals.contains(&Signal::Reported(Reason::ProjectRefused)), "{:?}", told.signals);
+}
+
+#[test]
+fn instance_that_the_project_does_not_show_is_a_note_beside_the_delivery() {
+    let words = "it answers with HTTP 500".to_owned();
+    let note = Unshown { first: "web-p-dfw-0".into(), count: 3, words }.note();
+    assert_eq!(note.reason, Reason::InstancesNotShown);
+    assert!(
+        note.message.contains("Instance web-p-dfw-0, nor 2 more") && note.message.ends_with("HTTP 500"),
+        "{note:?}"
+    );
+}

@@ -1,0 +1,388 @@
+//! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::{
+    diagnosis::{Delivery, is_withheld, is_wordless},
+    last_delivery, repair, unheard,
+};
+use crate::plan::management::{
+    observed::facts::SharedCompanion,
+    referenced_data::resolve::{self, Data, SourceRefusal},
+};
+use crate::{
+    api::{
+        compute::{Condition, ConditionStatus, LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
+        meta::{annotation, condition, manager},
+        reason::Reason,
+        referenced::DataRef,
+    },
+    plan::{
+        Project, Write,
+        condition::{Verdict, differs_in_their_numbers_alone, find, own_words},
+        event::{self, Note, Severity},
+    },
+};
+
+/// Who reports an Event about a deployment.
+pub(super) const CONTROLLER: &str = "workload-deployment-federator";
+
+/// What is missing of a deployment's delivery, in one word; nothing when all is as it should be.
+pub(super) fn blocker(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    data: &Data,
+    finding: Option<&Delivery>,
+) -> Option<String> {
+    match finding {
+        Some(Delivery::Blocked { cause, .. }) => return Some(cause.reason.to_string()),
+        Some(Delivery::Delivered { note: Some(note), .. }) => return Some(note.reason.to_string()),
+        _ => {}
+    }
+    if let Some(trouble) = &data.trouble {
+        return Some(trouble.reason.to_string());
+    }
+    (finding.is_some() && is_early(deployment, copy)).then(|| "NotReported".to_owned())
+}
+
+/// Whether the cell is about to report for the first time: it brings the first word of success with it, in one write.
+fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) -> bool {
+    let reported = deployment.status.as_ref().is_some_and(|s| find(&s.conditions, condition::FEDERATED).is_some());
+    !reported && copy.is_none_or(|copy| copy.status.is_none())
+}
+
+/// What is written about one deployment.
+pub(super) struct StatusUpdate {
+    /// The status, and an Event when there is news of the bad kind.
+    pub writes: Vec<Write<Project>>,
+    /// The reason that the Event gives.
+    pub event: Option<Reason>,
+}
+
+/// What has lasted longer than the grace before it is reported. Each cause has a grace of its own: while delivery recovers,
+/// others pass by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overdue {
+    /// Something is missing of its delivery.
+    pub blocked: bool,
+    /// Its cluster does not answer, so that nobody knows whether what is there is ready.
+    pub unheard: bool,
+    /// Several have never been there, as Karmada has not got to them: conditions and metrics tell of it, and no Event each.
+    pub several: bool,
+}
+
+/// The deployment whose status is decided.
+pub(super) struct View<'a> {
+    /// The deployment in its project.
+    pub deployment: &'a WorkloadDeployment,
+    /// Its copy.
+    pub copy: Option<&'a WorkloadDeployment>,
+    /// What is known of its data.
+    pub data: &'a Data,
+    /// The companions that it refers to.
+    pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
+    /// The reasons that Events have given since it began to lack something.
+    pub events: &'a [String],
+    /// True if at the last look no Event told of it, since several lacked the same.
+    pub was_quiet: bool,
+}
+
+/// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
+/// `last_delivery` is that of this copy.
+pub(super) fn plan(
+    view: &View<'_>,
+    finding: Option<&Delivery>,
+    overdue: Overdue,
+    last_delivery: Option<LastDelivery>,
+    now: Timestamp,
+) -> StatusUpdate {
+    let View { deployment, copy, data, companions, events, was_quiet } = *view;
+    let reported = overdue.blocked;
+    let empty = WorkloadDeploymentStatus::default();
+    let old = deployment.status.as_ref().unwrap_or(&empty);
+    let generation = deployment.metadata.generation;
+    let before = |type_: &str| find(&old.conditions, type_).cloned();
+    let verdict = |verdict: Option<Verdict>, type_: &str| match verdict {
+        Some(verdict) => {
+            Some(steady(verdict, find(&old.conditions, type_)).into_condition(&old.conditions, type_, generation, now))
+        }
+        None => before(type_),
+    };
+    let early = is_early(deployment, copy);
+    let last_delivery = match (copy, finding) {
+        (Some(copy), Some(Delivery::Delivered { on, .. })) if !early || reported => {
+            Some(last_delivery::now(last_delivery, copy, on, companions, now))
+        }
+        _ => last_delivery,
+    };
+    let federated = verdict(federated(finding, reported, early), condition::FEDERATED);
+    let of_data =
+        if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
+    let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
+    let unheard = unheard::verdict(deployment, finding, overdue.unheard);
+    let own = Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet: overdue.several };
+    update(deployment, copy, own, events, now)
+}
+
+/// A verdict in the words that stand already, where it differs from them in the numbers of Karmada's alone (a port, a
+/// resourceVersion): each of its attempts has others.
+fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
+    let same = |before: &&Condition| {
+        verdict.status != ConditionStatus::True
+            && ends_in_words_of_others(&verdict.reason)
+            && (before.status, &before.reason[..]) == (verdict.status, verdict.reason.as_str())
+            && differs_in_their_numbers_alone(
+                said(&before.message, &verdict.reason),
+                said(&verdict.message, &verdict.reason),
+            )
+    };
+    match before.filter(same) {
+        Some(before) => Verdict { message: before.message.clone(), ..verdict },
+        None => verdict,
+    }
+}
+
+/// Whether what is said for this reason ends in the words of Karmada, or of a cluster: everywhere else all words are our own, and
+/// a number in them is part of a name.
+fn ends_in_words_of_others(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NotApplied
+            | Reason::NotScheduled
+            | Reason::NoClusterForCity
+            | Reason::ClusterNotReady
+            | Reason::AwaitingPropagation
+    )
+}
+
+/// What is said without the cause's reason before it: the numbers in our own words after that are names.
+fn said<'a>(message: &'a str, reason: &Reason) -> &'a str {
+    match message.split_once(": ") {
+        Some((_, cause)) if *reason == Reason::AwaitingPropagation => cause,
+        _ => message,
+    }
+}
+
+/// What the cell is told of why its data does not arrive, in the words that stand on the copy already for as long as the reason
+/// and our own words are the same: the copy would travel for each of Karmada's, to be told on every Instance. Its words of the
+/// moment stand in the deployment's condition. Only that there are none yet is not kept once there are some.
+pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String {
+    let standing = copy.and_then(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR));
+    let same = |standing: &&String| {
+        serde_json::from_str::<serde_json::Value>(standing).is_ok_and(|standing| {
+            let message = standing["message"].as_str().unwrap_or_default();
+            standing["reason"] == cause.reason.as_str()
+                && own_words(message) == own_words(&cause.message)
+                && (is_wordless(&cause.message) || !is_wordless(message))
+                // Words of before, in which a value may stand, are not kept.
+                && (!is_withheld(&cause.message) || is_withheld(message))
+        })
+    };
+    let new = || SourceRefusal::new(cause.reason.clone(), cause.message.as_str()).to_annotation();
+    standing.filter(same).cloned().unwrap_or_else(new)
+}
+
+/// Says one thing of how a deployment stands with the hub, and leaves everything else as it is. Of its data, it says what
+/// cannot be copied: that is certain whatever becomes of the hub.
+pub(super) fn say(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    (verdict, data): (Verdict, Option<&Data>),
+    last_delivery: Option<LastDelivery>,
+    events: &[String],
+    now: Timestamp,
+) -> StatusUpdate {
+    let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let generation = deployment.metadata.generation;
+    let federated = verdict.into_condition(conditions, condition::FEDERATED, generation, now);
+    let type_ = condition::REFERENCED_DATA_READY;
+    let refused = data.filter(|data| data.refusal.is_some()).and_then(|data| data.trouble.clone());
+    let refused = refused.map(|verdict| verdict.into_condition(conditions, type_, generation, now));
+    let own = Own {
+        federated: Some(federated),
+        of_data: refused.or_else(|| find(conditions, type_).cloned()),
+        unheard: unheard::verdict(deployment, None, false),
+        last_delivery,
+        silent: false,
+        was_quiet: false,
+        quiet: false,
+    };
+    update(deployment, copy, own, events, now)
+}
+
+/// What the hub side says of a deployment by itself.
+struct Own {
+    federated: Option<Condition>,
+    of_data: Option<Condition>,
+    /// In the place of what the cell said of readiness.
+    unheard: Option<Verdict>,
+    /// What was delivered last, of this copy.
+    last_delivery: Option<LastDelivery>,
+    /// Whether Karmada says nothing of the cause.
+    silent: bool,
+    /// Whether no Event was to tell of it at the last look, and now.
+    was_quiet: bool,
+    quiet: bool,
+}
+
+fn update(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    own: Own,
+    events: &[String],
+    now: Timestamp,
+) -> StatusUpdate {
+    let Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet } = own;
+    let empty = WorkloadDeploymentStatus::default();
+    let old = deployment.status.as_ref().unwrap_or(&empty);
+    let report = copy.and_then(|copy| copy.status.as_ref());
+    let before = find(&old.conditions, condition::FEDERATED);
+    let news = federated.as_ref().filter(|new| !quiet && is_news(before, new, silent, was_quiet, events));
+    let event = news.map(|news| {
+        let note =
+            Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
+        event::on(deployment, CONTROLLER, &note, now)
+    });
+    let reason = news.map(Condition::reason);
+    let mut status = report.map_or_else(|| old.clone(), mirrored);
+    if let Some(unheard) = unheard {
+        let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
+        for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
+            *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);
+        }
+    }
+    status.last_delivery = last_delivery.or_else(|| old.last_delivery.clone());
+    status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
+    let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
+    if report.is_none() && own.is_empty() {
+        return StatusUpdate { writes: Vec::new(), event: None };
+    }
+    status.conditions.extend(own);
+    let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
+    StatusUpdate { writes: write.into_iter().chain(event).collect(), event: reason }
+}
+
+/// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes
+/// through several on its way, only the first. What was not told while many lacked the same is told of whoever lacks it still.
+fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, was_quiet: bool, events: &[String]) -> bool {
+    let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
+    let goes_on = silent && old.is_some_and(|old| old.status == new.status);
+    let is_left_alone = was_quiet && events.is_empty();
+    let is_told = events.contains(&new.reason);
+    new.reason != Reason::Propagated && (changed && !goes_on || is_left_alone) && !is_told
+}
+
+/// The cell's report, in the project's terms: generations are those of the project's object. For a cell of the Go operator,
+/// which knows nothing of that one, the interpreter says it, beside the cell's own object: generations of two objects cannot be
+/// compared.
+pub(super) fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
+    let observed = report.observed_source_generation;
+    let conditions =
+        report.conditions.iter().map(|c| Condition { observed_generation: observed, ..c.clone() }).collect();
+    WorkloadDeploymentStatus {
+        conditions,
+        observed_generation: observed,
+        observed_source_generation: None,
+        last_delivery: None,
+        ..report.clone()
+    }
+}
+
+/// What `Federated` is to say; nothing: what it says already.
+fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<Verdict> {
+    match finding? {
+        Delivery::Delivered { .. } if early && !reported => None,
+        Delivery::Delivered { on, note: Some(note) } => {
+            let text = format!("{}; {}", repair::delivered(on).message, note.message);
+            reported.then(|| Verdict::yes(note.reason.clone(), text))
+        }
+        Delivery::Delivered { on, note: None } => Some(repair::delivered(on)),
+        Delivery::Blocked { cause, .. } => reported.then(|| cause.clone()),
+    }
+}
+
+/// What `ReferencedDataReady` is to say; nothing: what it says already.
+fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option<Verdict> {
+    if let Some(trouble) = &data.trouble {
+        // That a source cannot be copied is certain, and reported at once; everything else may be a matter of a moment.
+        return (data.refusal.is_some() || reported).then(|| trouble.clone());
+    }
+    match finding? {
+        Delivery::Delivered { .. } => {
+            let count = data.expected.as_ref().map_or(0, Vec::len);
+            let verdict = repair::materialised(count);
+            Some(Verdict { message: resolve::with_note(&verdict.message, data.late.as_deref()), ..verdict })
+        }
+        Delivery::Blocked { cause, .. } => {
+            reported.then(|| Verdict::no(Reason::AwaitingPropagation, format!("{}: {}", cause.reason, cause.message)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::management::observed::facts::WITHHELD;
+
+    /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user
+    /// and on every cell.
+    #[test]
+    fn numbers_in_karmadas_words_are_written_once() {
+        let cause = |port: u32| {
+            Verdict::no(
+                Reason::NotApplied,
+                format!("WorkloadDeployment a/b is not on Cluster c: dial 10.0.0.1:{port}: refused"),
+            )
+        };
+        let first = cause(1).into_condition(&[], condition::FEDERATED, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(steady(cause(2), Some(&first)), cause(1));
+        let data =
+            |name: &str| Verdict::no(Reason::AwaitingPropagation, format!("BindingMissing: no binding for {name}"));
+        let before =
+            data("config-1").into_condition(&[], condition::REFERENCED_DATA_READY, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(steady(data("config-2"), Some(&before)), data("config-2"), "the name of what is missing is news");
+        let other = Verdict::no(Reason::NotApplied, "WorkloadDeployment a/b is not on Cluster c: it exists");
+        assert_eq!(steady(other.clone(), Some(&first)), other);
+        let elsewhere = Verdict { reason: Reason::ClusterNotReady, ..cause(2) };
+        assert_eq!(steady(elsewhere.clone(), Some(&first)), elsewhere);
+        let mut copy = WorkloadDeployment::new("b", crate::api::compute::WorkloadDeploymentSpec::default());
+        let old = hint(&cause(1), None);
+        copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), old.clone())].into());
+        assert_eq!(hint(&cause(2), Some(&copy)), old);
+        // Found by reading: a cell that was hard to reach had each of the ways in which it was told on each of its Instances.
+        assert_eq!(hint(&other, Some(&copy)), old, "words without a number change as often");
+        assert_ne!(hint(&elsewhere, Some(&copy)), old, "another reason is news");
+        let here = Verdict::no(Reason::NotApplied, "ConfigMap a/b is not on Cluster c: dial 10.0.0.1:1: refused");
+        assert_ne!(hint(&here, Some(&copy)), old, "and so is what it is about");
+        // Found by reading: while Karmada had no words for a moment the cell was told that all was well, and then anew.
+        let silent =
+            Verdict::no(Reason::NotApplied, "WorkloadDeployment a/b is not on Cluster c: Karmada does not say why");
+        assert_eq!(hint(&silent, Some(&copy)), old);
+        let wordless = hint(&silent, None);
+        copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), wordless.clone())].into());
+        assert_eq!(hint(&silent, Some(&copy)), wordless);
+        assert_eq!(hint(&cause(1), Some(&copy)), old, "the first words there are");
+        // Words in which a value may stand were kept for as long as the cell refused the data.
+        let withheld =
+            Verdict::no(Reason::NotApplied, format!("WorkloadDeployment a/b is not on Cluster c: {WITHHELD}"));
+        assert_ne!(hint(&withheld, Some(&copy)), wordless);
+        copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), old)].into());
+        assert!(hint(&withheld, Some(&copy)).contains(WITHHELD));
+    }
+
+    /// Found by reading: a message that names two objects went on naming the second, which was there by then.
+    #[test]
+    fn a_number_in_our_own_words_is_news() {
+        let missing = |name: &str| {
+            let text = format!("there is no Secret a: create it in the project; there is no ConfigMap {name}");
+            Verdict::no(Reason::SourceNotFound, text)
+        };
+        let type_ = condition::REFERENCED_DATA_READY;
+        let before = missing("app-1").into_condition(&[], type_, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(steady(missing("app-2"), Some(&before)), missing("app-2"));
+    }
+}

@@ -1,0 +1,318 @@
+//! What keeps the hub from taking, showing or giving up a deployment, told on the deployment itself.
+//!
+//! What is found on a copy is [`diagnosis`](super::diagnosis)' to say. This is what is said where there is none to look at,
+//! or none that can be believed: the hub does not answer or refuses, its namespace goes, the copy goes and cannot.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    blocked::Blocked,
+    federated::{Decided, Observed, Outage, Signal},
+    federation_status as status, last_delivery, repair,
+};
+use crate::plan::management::{
+    observed::facts::holders,
+    referenced_data::resolve::{self, Data},
+};
+use crate::{
+    api::{
+        compute::{Condition, ConditionStatus, LastDelivery, WorkloadDeployment},
+        meta::{condition, label},
+        reason::Reason,
+    },
+    plan::{
+        Hub, Next, Plan, Project, Step,
+        condition::{Verdict, differs_in_their_marks_alone, differs_in_their_numbers_alone, find},
+    },
+    timing::Timing,
+};
+
+/// Most characters of another component's words that are passed on.
+const MAX_WORDS: usize = 512;
+
+/// What is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// The hub does not answer, or does not show what it holds.
+    Unavailable,
+    /// The hub does not take a write.
+    Refused,
+    /// The namespace there is on its way out.
+    NamespaceTerminating,
+    /// The copy there cannot go.
+    CopyHeld,
+    /// Nothing is deleted at present.
+    DeletionsPaused,
+    /// It asks for more than it may, and is not brought to the hub.
+    LimitExceeded,
+    /// Other large deployments of its namespace are written there first.
+    RateLimited,
+    /// The project does not take what is written on the deployment.
+    ProjectRefused,
+}
+
+impl Cause {
+    /// What a condition says of it.
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Unavailable => Reason::HubUnavailable,
+            Self::Refused => Reason::HubRefused,
+            Self::NamespaceTerminating => Reason::HubNamespaceTerminating,
+            Self::CopyHeld => Reason::HubCopyHeld,
+            Self::DeletionsPaused => Reason::DeletionsPaused,
+            Self::LimitExceeded => Reason::LimitExceeded,
+            Self::RateLimited => Reason::RateLimited,
+            Self::ProjectRefused => Reason::ProjectRefused,
+        }
+    }
+}
+
+/// Something that is in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// What.
+    pub cause: Cause,
+    /// In the words of whoever knows.
+    pub words: String,
+    /// For how long.
+    pub lasted: Duration,
+}
+
+/// An outage as what keeps a deployment.
+pub(super) fn of_outage(outage: &Outage) -> Trouble {
+    Trouble { cause: Cause::Unavailable, words: outage.words.clone(), lasted: outage.lasted }
+}
+
+/// Decides what is said of one deployment, and when. `copy`: the status that it has reported is shown while it can be seen.
+/// `data`: a source that cannot be copied is reported beside the trouble. `blocked`: what has kept it until now.
+fn tell(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    (trouble, data): (&Trouble, Option<&Data>),
+    blocked: Option<&Blocked>,
+    timing: &Timing,
+    now: Timestamp,
+) -> Decided {
+    let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
+    let events = blocked.map_or(&[][..], |blocked| &blocked.events);
+    let reason = trouble.cause.reason().to_string();
+    let signal = Signal::Blocked { reason, silent: false, quiet: false, delivered_before: last_delivery.is_some() };
+    let patience = patience(deployment, trouble.cause, timing);
+    let waited = waited(deployment, trouble, now);
+    let empty = Vec::new();
+    let conditions = deployment.status.as_ref().map_or(&empty, |status| &status.conditions);
+    let before = find(conditions, condition::FEDERATED);
+    let stands = before.is_some_and(|before| before.reason == trouble.cause.reason());
+    if waited < patience && !stands {
+        return Plan { steps: Vec::new(), next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
+    }
+    let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
+    let said = status::say(deployment, copy, (verdict, data), last_delivery, events, now);
+    let steps = said.writes.into_iter().map(Step::Local).collect();
+    let signals = [signal].into_iter().chain(said.event.map(Signal::Reported)).collect();
+    let spread = repair::spread(&deployment.uid().unwrap_or_default());
+    let next = match trouble.cause {
+        // What its API server says of it changes without an event.
+        Cause::NamespaceTerminating => Next::After(repair::look_again(trouble.lasted, timing, spread)),
+        _ => Next::Await,
+    };
+    Plan { steps, next, signals }
+}
+
+/// What is said of a deployment because of what keeps the hub from it; also of what the hub has just refused.
+pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
+    let (deployment, blocked, timing) = (&*observed.deployment, observed.blocked.as_ref(), &observed.timing);
+    let deleting = deployment.metadata.deletion_timestamp.is_some();
+    let data = (!deleting).then(|| resolve::data(deployment, &observed.data, timing.deletion_patience, now));
+    tell(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), blocked, timing, now)
+}
+
+/// What is said of a deployment because the project has not taken what this operator writes on it, for so long. `None` within
+/// the grace: the report is that of the plan that was not carried out.
+pub fn project_refused(observed: &Observed, words: String, lasted: Duration, now: Timestamp) -> Option<Decided> {
+    let trouble = Trouble { cause: Cause::ProjectRefused, words, lasted };
+    observed.timing.outlasts_grace(lasted).then(|| told(observed, &trouble, now))
+}
+
+/// Something that is in the way, for as long as it is remembered to be.
+pub fn lasting(observed: &Observed, cause: Cause, words: String) -> Trouble {
+    let before = observed.blocked.as_ref().filter(|blocked| blocked.reason == cause.reason());
+    Trouble { cause, words, lasted: before.map_or(Duration::ZERO, |blocked| blocked.elapsed) }
+}
+
+/// The namespace is made anew once it is gone; its event enqueues the deployment. Should it not go, its API server is asked
+/// why, once.
+pub(super) fn namespace_goes(observed: &Observed, namespace: &str, now: Timestamp) -> Decided {
+    let words = observed.namespace_words.clone();
+    let known = words.is_some();
+    let words = words.unwrap_or_else(|| format!("Namespace {namespace}"));
+    let told = told(observed, &lasting(observed, Cause::NamespaceTerminating, words), now);
+    let unexplained = !known && !told.steps.is_empty();
+    told.with(unexplained.then_some(Signal::Unexplained))
+}
+
+/// What follows these steps.
+pub(super) fn after(mut steps: Vec<Step<Project, Hub>>, mut then: Decided) -> Decided {
+    steps.append(&mut then.steps);
+    Plan { steps, ..then }
+}
+
+/// How long something is in the way before it is told. A hub that is away is away for all: each deployment says so at a
+/// moment of its own, so that no project is written to all at once. What is being deleted may take its time.
+fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> Duration {
+    let grace = timing.delivery_grace;
+    match cause {
+        Cause::Unavailable => {
+            let share = repair::spread(&deployment.uid().unwrap_or_default()).mul_add(2.0, -1.0);
+            grace + (grace * 2).mul_f64(share.clamp(0.0, 1.0))
+        }
+        Cause::CopyHeld if deployment.metadata.deletion_timestamp.is_some() => timing.deletion_patience,
+        // It is known from the deployment alone, and lasts until that is changed.
+        Cause::LimitExceeded => Duration::ZERO,
+        Cause::ProjectRefused | Cause::RateLimited => timing.error_grace,
+        Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld | Cause::DeletionsPaused => grace,
+    }
+}
+
+/// For how long it has been in the way; what waits for a deletion began with it, whoever has seen it since.
+fn waited(deployment: &WorkloadDeployment, trouble: &Trouble, now: Timestamp) -> Duration {
+    let deleted = deployment.metadata.deletion_timestamp.as_ref().filter(|_| trouble.cause == Cause::CopyHeld);
+    let since = deleted.and_then(|at| Duration::try_from(now.duration_since(at.0)).ok());
+    since.map_or(trouble.lasted, |since| since.max(trouble.lasted))
+}
+
+/// What `Federated` says. What it says already stays while only the words of an outage change, or the numbers in a refusal:
+/// each attempt has others, and none is worth a write.
+fn verdict(
+    deployment: &WorkloadDeployment,
+    before: Option<&Condition>,
+    trouble: &Trouble,
+    last_delivery: Option<&LastDelivery>,
+) -> Verdict {
+    let Trouble { cause, words, .. } = trouble;
+    let deleting = deployment.metadata.deletion_timestamp.is_some();
+    let words = bounded(words);
+    let recorded = deployment.status.as_ref().and_then(|status| status.last_delivery.as_ref());
+    let last = last_known(last_delivery.or(recorded));
+    let text = match cause {
+        Cause::Unavailable if deleting => format!("it waits for the hub, which does not answer: {words}"),
+        Cause::Unavailable => format!("what becomes of it is not known, for the hub does not answer: {words}{last}"),
+        Cause::Refused if deleting => {
+            format!("its copy stays, for the hub refuses what is needed to remove it: {words}")
+        }
+        Cause::Refused => format!("the hub refuses what is needed for it: {words}{last}"),
+        Cause::NamespaceTerminating => {
+            format!("its namespace on the hub is being deleted, and made anew after that: {words}")
+        }
+        Cause::CopyHeld if deleting => format!("it stays until its copy on the hub is gone: {words}"),
+        Cause::CopyHeld => format!("its copy on the hub is being deleted, and made anew after that: {words}"),
+        Cause::DeletionsPaused => format!("nothing is deleted at present: {words}"),
+        Cause::LimitExceeded => {
+            format!("{words}. Its copy on the hub is neither created nor changed; what runs keeps running")
+        }
+        Cause::RateLimited => "large deployments of a namespace are brought to the hub one after another, and others of this namespace \
+             come first. What runs keeps running. It goes on by itself; with fewer variables, which may stand in a ConfigMap or Secret, \
+             it would not wait"
+            .to_owned(),
+        Cause::ProjectRefused if deleting => {
+            format!(
+                "the project's API server does not take the removal of this operator's finalizer, so it stays: {words}"
+            )
+        }
+        Cause::ProjectRefused => format!(
+            "the project's API server does not take what this operator writes on this deployment. Its changes do not reach the \
+             hub, and what runs is not affected. Mend what the API server names: {words}{last}"
+        ),
+    };
+    let same = |before: &&Condition| {
+        let goes_on = matches!(cause, Cause::Unavailable | Cause::DeletionsPaused);
+        let same_words = match cause {
+            Cause::Refused | Cause::ProjectRefused => differs_in_their_marks_alone(&before.message, &text),
+            _ => differs_in_their_numbers_alone(&before.message, &text),
+        };
+        before.reason == cause.reason() && (goes_on || same_words)
+    };
+    let message = before.filter(same).map_or(text, |before| before.message.clone());
+    let status = if *cause == Cause::Unavailable { ConditionStatus::Unknown } else { ConditionStatus::False };
+    Verdict { status, reason: cause.reason(), message }
+}
+
+/// Where the deployment was delivered last, if it ever was.
+fn last_known(delivery: Option<&LastDelivery>) -> String {
+    let clusters = delivery.map(|delivery| delivery.clusters.join(", ")).filter(|clusters| !clusters.is_empty());
+    clusters.map_or_else(String::new, |clusters| format!("; it was delivered last to {clusters}"))
+}
+
+/// What a deployment says while something keeps the hub from it.
+pub(crate) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
+    let causes = [
+        Cause::Unavailable,
+        Cause::Refused,
+        Cause::NamespaceTerminating,
+        Cause::CopyHeld,
+        Cause::DeletionsPaused,
+        Cause::LimitExceeded,
+        Cause::RateLimited,
+        Cause::ProjectRefused,
+    ];
+    let said = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
+    let is_one = causes.iter().any(|cause| said.reason == cause.reason());
+    (said.status != ConditionStatus::True && is_one).then_some(said)
+}
+
+/// What is added on a Workload, some of whose deployments are available, for those that the hub is kept from. An outage is the
+/// same for all, and told once.
+pub(crate) fn notes<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> Option<String> {
+    let all: Vec<(String, &Condition)> = deployments.filter_map(|wd| Some((wd.name_any(), standing(wd)?))).collect();
+    let away = all.iter().any(|(_, said)| said.reason() == Reason::HubUnavailable);
+    let other =
+        all.iter().filter(|(_, said)| said.reason() != Reason::HubUnavailable).min_by_key(|(name, _)| name.clone());
+    let other = other.map(|(name, said)| format!("; {name}: {}", said.message));
+    let away = away.then(|| "; the hub does not answer, and this is what was last heard".to_owned());
+    let notes: String = away.into_iter().chain(other).collect();
+    (!notes.is_empty()).then_some(notes)
+}
+
+fn bounded(words: &str) -> &str {
+    words.char_indices().nth(MAX_WORDS).map_or(words, |(end, _)| &words[..end])
+}
+
+/// Who keeps a copy from going.
+pub fn copy_words(copy: &WorkloadDeployment) -> String {
+    let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
+    format!("WorkloadDeployment {namespace}/{name} has {}", holders(copy.finalizers()))
+}
+
+/// Who keeps a copy that no watch shows.
+pub fn hidden_words(namespace: &str, name: &str) -> String {
+    format!(
+        "WorkloadDeployment {namespace}/{name} is there without the label {}, so that it cannot be told whose it is: put \
+         the label back, or delete it",
+        label::UPSTREAM_NAMESPACE
+    )
+}
+
+/// What keeps a copy that cannot be read.
+pub fn unreadable_words(namespace: &str, name: &str) -> String {
+    format!(
+        "WorkloadDeployment {namespace}/{name} is there and this operator cannot read it: mend it, or delete it if nobody needs \
+         what it runs"
+    )
+}
+
+/// Who keeps a namespace from going, in the words of its API server; nothing while it says nothing.
+pub fn namespace_words(namespace: &Namespace) -> Option<String> {
+    let conditions = namespace.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let said = conditions.filter(|said| said.status == "True").filter_map(|said| said.message.clone());
+    let said: Vec<String> = said.filter(|message| !message.is_empty()).collect();
+    (!said.is_empty()).then(|| format!("Namespace {}: {}", namespace.name_any(), said.join("; ")))
+}
+
+#[cfg(test)]
+#[path = "hub_trouble_tests.rs"]
+mod tests;

@@ -1,0 +1,7 @@
+//! Controller `instance-projector`: the Instances that cells write back, shown in their projects.
+
+pub mod dead_claim;
+pub mod hand_over;
+pub mod leftover;
+pub mod projection;
+pub mod quarantine;

@@ -1,0 +1,250 @@
+//! What former claims have left on a companion and on its binding -> whether it is residue, and may be taken off.
+//!
+//! A companion follows the deployments that need it: its binding has neither clusters nor a placement of its own (fact 15).
+//! Where it has, and no living policy stands behind that, the companion stays in a city after its last user there has left
+//! (facts 13, 24, 26), or is sent anywhere once the labels of a Cluster change (fact 69). Residue is therefore what the
+//! binding *is*, whoever left it and whenever: Karmada may write it back after it was taken off (fact 58), and the policy
+//! whose claim it was may be gone.
+//!
+//! Karmada takes a policy's claims off when it goes (fact 13), and from then on nobody claims what it has left. A claim that
+//! stays all the same counts for as long as its policy may live: of a city's policy the hub's caches say so, of another's each
+//! sweep asks ([`foreign_claim`](super::foreign_claim)).
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        karmada::ResourceBinding,
+        meta::{annotation, label, manager},
+        names::{self, CityPolicyName, Template},
+        referenced::DataRef,
+    },
+    plan::{
+        Hub, Object, ObjectVersion, Write,
+        management::{
+            observed::facts::{BindingFacts, CompanionFacts},
+            referenced_data::foreign_claim::ForeignClaim,
+        },
+    },
+};
+
+/// Where residue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Residue {
+    /// Whether the companion carries a claim.
+    pub on_companion: bool,
+    /// Whether its binding carries a claim, clusters or a placement.
+    pub on_binding: bool,
+}
+
+/// The residue on a companion and its binding; `None` where there is none, or where somebody may stand behind it.
+/// `lives` says of a city policy by name whether it selects such companions, or may; `is_of_nobody` of another's claim whether
+/// its policy is known to be gone.
+pub fn of(
+    companion: &CompanionFacts,
+    binding: &BindingFacts,
+    lives: impl Fn(&str) -> bool,
+    is_of_nobody: impl Fn(&ForeignClaim) -> bool,
+) -> Option<Residue> {
+    let is_companions = matches!(binding.template, Template::Companion(_));
+    if !is_companions || companion.terminating || binding.terminating {
+        return None;
+    }
+    let policies = companion.policy.as_deref().into_iter().chain(binding.policy.as_deref());
+    if policies.filter(|policy| CityPolicyName::parse(policy).is_some()).any(lives) {
+        return None;
+    }
+    let (mine, bindings) = (companion.foreign_claims()?, binding.foreign_claims()?);
+    if !mine.iter().chain(&bindings).all(is_of_nobody) {
+        return None;
+    }
+    let residue = Residue { on_companion: companion.is_claimed(), on_binding: binding.has_own_place() };
+    (residue.on_companion || residue.on_binding).then_some(residue)
+}
+
+/// Whether a deployment whose copy expects the companion goes without it when the residue is taken off: it is, or may be,
+/// somewhere, and the companion is not brought there by its need. `parent` is the name of the deployment's binding,
+/// `goes_to` what that says; `None` while there is none.
+pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[String]>) -> bool {
+    let needed = companions.needed_by(parent);
+    match (goes_to, needed) {
+        (Some([]), _) | (None, Some(_)) => false,
+        (_, None) => true,
+        (Some(clusters), Some(by)) => {
+            clusters.iter().any(|cluster| by.clusters.iter().all(|brought| brought.name != *cluster))
+        }
+    }
+}
+
+/// A merge patch of labels that takes off the claims of policies.
+pub(super) fn no_claim_labels() -> Value {
+    json!({ label::KARMADA_CLAIM: null, label::KARMADA_CLUSTER_CLAIM: null })
+}
+
+/// The same of annotations.
+pub(super) fn no_claim_annotations() -> Value {
+    json!({
+        annotation::POLICY_NAME: null,
+        annotation::POLICY_NAMESPACE: null,
+        annotation::CLUSTER_POLICY_NAME: null,
+    })
+}
+
+/// Takes from a companion's binding what a former claim has left there.
+pub(super) fn release(hub_namespace: &str, data_ref: &DataRef, version: &ObjectVersion) -> Write<Hub> {
+    let mut annotations = no_claim_annotations();
+    annotations[annotation::APPLIED_PLACEMENT] = Value::Null;
+    let patch = json!({
+        "metadata": {
+            "labels": no_claim_labels(),
+            "annotations": annotations,
+        },
+        "spec": { "clusters": null, "placement": null },
+    });
+    let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
+    let object = Object::named::<ResourceBinding>(hub_namespace, &name);
+    Write::amend_version(manager::COMPANION, object, patch, version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::karmada::{BindingSnapshot, TargetCluster},
+        plan::management::referenced_data::foreign_claim::{ClaimIds, Scope},
+    };
+
+    /// A policy that may stand behind a claim. `city-dfw` selects companions, `city-ord` does not or is gone; `theirs` lives, and
+    /// `gone` is gone.
+    const CLAIMS: [Option<&str>; 5] = [None, Some("city-dfw"), Some("city-ord"), Some("theirs"), Some("gone")];
+    /// The same for the whole hub; of the last only its id is known.
+    const WIDE: [Option<&str>; 4] = [None, Some("wide"), Some("gone"), Some("id")];
+
+    fn lives(policy: &str) -> bool {
+        policy == "city-dfw"
+    }
+
+    fn is_of_nobody(claim: &ForeignClaim) -> bool {
+        claim.name == "gone" && claim.id.as_deref() == Some(if claim.scope == Scope::Hub { "id" } else { "own" })
+    }
+
+    /// Whether nobody stands behind claims by these policies.
+    fn nobodys(policy: Option<&str>, wide: Option<&str>) -> bool {
+        policy.is_none_or(|name| ["city-ord", "gone"].contains(&name)) && wide.is_none_or(|name| name == "gone")
+    }
+
+    fn target(name: &str) -> TargetCluster {
+        TargetCluster { name: name.into() }
+    }
+
+    /// Every companion with every binding that it may have.
+    fn all() -> impl Iterator<Item = (CompanionFacts, BindingFacts)> {
+        let templates =
+            [Template::Companion(DataRef::secret("db")), Template::Deployment("web".into()), Template::Foreign];
+        let claims = CLAIMS.into_iter().flat_map(|policy| WIDE.map(|wide| (policy, wide)));
+        let both =
+            claims.clone().flat_map(move |of_companion| claims.clone().map(move |claims| (of_companion, claims)));
+        let pair = |(companions, bindings): ((Option<&str>, Option<&str>), _), bits: u32, template: &Template| {
+            let is = |bit: u32| bits & (1 << bit) != 0;
+            let ids = Some(Box::new(ClaimIds { policy: Some("own".into()), cluster_policy: Some("id".into()) }));
+            let companion = CompanionFacts {
+                policy: companions.0.map(Into::into),
+                cluster_policy: companions.1.map(Into::into),
+                claim_ids: ids.clone(),
+                terminating: is(0),
+                ..CompanionFacts::default()
+            };
+            let (policy, wide): (Option<&str>, Option<&str>) = bindings;
+            let binding = BindingFacts {
+                template: template.clone(),
+                policy: policy.map(Into::into),
+                cluster_policy: wide.map(Into::into),
+                claim_ids: ids,
+                terminating: is(1),
+                placed: is(2),
+                clusters: if is(3) { vec!["cell-dfw".to_owned()] } else { vec![] }.into(),
+                ..BindingFacts::default()
+            };
+            (companion, binding)
+        };
+        let with_bits = both.flat_map(|claims| (0..1 << 4).map(move |bits| (claims, bits)));
+        let pairs = with_bits.collect::<Vec<_>>();
+        templates.into_iter().flat_map(move |template| {
+            pairs.iter().map(|(claims, bits)| pair(*claims, *bits, &template)).collect::<Vec<_>>()
+        })
+    }
+
+    /// Whether nobody stands behind what is claimed here.
+    fn is_left(companion: &CompanionFacts, binding: &BindingFacts) -> bool {
+        nobodys(companion.policy.as_deref(), companion.cluster_policy.as_deref())
+            && nobodys(binding.policy.as_deref(), binding.cluster_policy.as_deref())
+            && !companion.terminating
+            && !binding.terminating
+            && matches!(binding.template, Template::Companion(_))
+    }
+
+    #[test]
+    fn what_somebody_may_stand_behind_is_no_residue() {
+        let mut judged = 0;
+        for (companion, binding) in all().filter(|(companion, binding)| !is_left(companion, binding)) {
+            assert_eq!(of(&companion, &binding, lives, is_of_nobody), None, "{companion:?} {binding:?}");
+            judged += 1;
+        }
+        assert!(judged > 15_000, "{judged}");
+    }
+
+    #[test]
+    fn whatever_a_companion_would_not_have_by_need_alone_is_residue() {
+        let mut found = 0;
+        for (companion, binding) in all().filter(|(companion, binding)| is_left(companion, binding)) {
+            let on_companion = companion.policy.is_some() || companion.cluster_policy.is_some();
+            let claimed = binding.policy.is_some() || binding.cluster_policy.is_some();
+            let on_binding = claimed || binding.placed || !binding.clusters.is_empty();
+            let expected = (on_companion || on_binding).then_some(Residue { on_companion, on_binding });
+            assert_eq!(of(&companion, &binding, lives, is_of_nobody), expected, "{companion:?} {binding:?}");
+            found += usize::from(expected.is_some());
+        }
+        assert_eq!(found, 6 * 6 * 4 - 1, "the claims of each, placement and clusters, but for none of them");
+    }
+
+    #[test]
+    fn what_is_taken_off_names_every_mark_of_a_claim() {
+        let write = release("ns-1", &DataRef::secret("db"), &ObjectVersion::new("u", "7"));
+        let crate::plan::Op::Merge { body, .. } = write.op else { panic!("{write:?}") };
+        let gone = |part: &Value| {
+            let keys = part.as_object().unwrap().iter().inspect(|(key, value)| assert!(value.is_null(), "{key}"));
+            keys.map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(&body["metadata"]["labels"]), [label::KARMADA_CLUSTER_CLAIM, label::KARMADA_CLAIM]);
+        let annotations = [
+            annotation::CLUSTER_POLICY_NAME,
+            annotation::APPLIED_PLACEMENT,
+            annotation::POLICY_NAME,
+            annotation::POLICY_NAMESPACE,
+        ];
+        assert_eq!(gone(&body["metadata"]["annotations"]), annotations);
+        assert_eq!(gone(&body["spec"]), ["clusters", "placement"]);
+    }
+
+    #[test]
+    fn only_who_has_it_by_need_wherever_it_goes_can_do_without_the_residue() {
+        let by = |name: &str, clusters: &[&str]| BindingSnapshot {
+            name: name.into(),
+            clusters: clusters.iter().map(|name| target(name)).collect(),
+        };
+        let companions = |required_by: Vec<BindingSnapshot>| BindingFacts { required_by, ..BindingFacts::default() };
+        let on = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (what, required_by, goes_to, expected) in [
+            ("nobody brings it", vec![], Some(on(&["a"])), true),
+            ("another brings it", vec![by("other", &["a"])], Some(on(&["a"])), true),
+            ("it is brought", vec![by("web", &["a"])], Some(on(&["a"])), false),
+            ("it is brought to where the deployment was", vec![by("web", &["a"])], Some(on(&["b"])), true),
+            ("it is brought to one of two", vec![by("web", &["a"])], Some(on(&["a", "b"])), true),
+            ("the deployment goes nowhere", vec![], Some(on(&[])), false),
+            ("nobody knows where the deployment goes", vec![], None, true),
+            ("nor that, but it is brought along", vec![by("web", &["a"])], None, false),
+        ] {
+            assert_eq!(is_needed(&companions(required_by), "web", goes_to.as_deref()), expected, "{what}");
+        }
+    }
+}

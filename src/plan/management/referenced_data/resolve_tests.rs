@@ -1,0 +1,365 @@
+use super::*;
+use crate::api::compute::WorkloadDeploymentStatus;
+use crate::api::referenced::MANY_USERS;
+use crate::plan::{
+    limits::MAX_REFERENCES,
+    management::observed::facts::{CompanionFacts, Need},
+};
+
+fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "metadata": { "name": "wd", "namespace": "shop", "generation": 2, "annotations": annotations },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [
+                    { "name": "c", "image": "i", "envFrom": references },
+                ] } },
+                "networkInterfaces": [],
+            } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+fn present(size: u64) -> Source {
+    Source::Present { size }
+}
+
+/// It is in every namespace of project, hub and cell, with another content in each.
+#[test]
+fn config_map_of_every_namespace_is_never_copied() {
+    let asks =
+        |data_ref, optional| Reference { data_ref, optional, asked_by: vec!["volume ca".into()], asked_by_more: 0 };
+    let root = DataRef::config_map("kube-root-ca.crt");
+    let known = [(root.clone(), present(1)), (DataRef::secret("kube-root-ca.crt"), present(1))].into();
+    let look = |reference| resolve(&[reference], "shop", Limits::default(), &known);
+    let Resolution::Refused(refusal) = look(asks(root.clone(), false)) else { panic!("it is copied") };
+    assert_eq!(refusal.reason, Reason::SourceNameTaken);
+    assert!(refusal.message.ends_with("(asked for by volume ca): copy it under another name"), "{}", refusal.message);
+    let skipped = Resolution::Complete { wanted: Vec::new(), skipped: vec![root.clone()] };
+    assert_eq!(look(asks(root, true)), skipped);
+    let secret = DataRef::secret("kube-root-ca.crt");
+    let copied = Resolution::Complete { wanted: vec![secret.clone()], skipped: Vec::new() };
+    assert_eq!(look(asks(secret, false)), copied);
+}
+
+#[test]
+#[allow(clippy::type_complexity)]
+fn each_failure_says_what_where_and_how_to_mend_it() {
+    let long = "x".repeat(250);
+    let limits = Limits { per_object: 100, aggregate: 150 };
+    let refs = |list: &[(&str, bool)]| -> Vec<Reference> {
+        list.iter()
+            .map(|(name, optional)| Reference {
+                data_ref: DataRef::secret(name),
+                optional: *optional,
+                asked_by: vec!["container c: envFrom".into()],
+                asked_by_more: 0,
+            })
+            .collect()
+    };
+    let reported = |list: &[(&str, bool)], sources: &[(&str, Source)]| {
+        let known = sources.iter().map(|(name, source)| (DataRef::secret(name), source.clone())).collect();
+        resolve(&refs(list), "shop", limits, &known)
+    };
+    let cases: [(&[(&str, bool)], &[(&str, Source)], &str, &str); 8] = [
+        (
+            &[("a", false)],
+            &[("a", Source::Absent)],
+            "SourceNotFound",
+            "no Secret a in namespace shop (asked for by container c: envFrom): create it",
+        ),
+        (&[("a", false)], &[("a", Source::Unauthorized("forbidden".into()))], "SourceUnauthorized", "may not be read"),
+        (&[("a", false)], &[("a", Source::Taken)], "SourceNameTaken", "use another name"),
+        (&[("a", false)], &[("a", present(101))], "SourceTooLarge", "a has 101 bytes, 100 is the limit"),
+        (
+            &[("a", false), ("b", false)],
+            &[("a", present(80)), ("b", present(71))],
+            "SourceTooLarge",
+            "151 bytes, 150 is the limit (largest: Secret/a 80, Secret/b 71)",
+        ),
+        (&[(&long, false)], &[], "SourceNameTooLong", "250 characters, 242 is the limit"),
+        (&[("../x", false)], &[], "SourceNotFound", "not a name that a Secret can have"),
+        // What is certain is reported, also while something else is still being read.
+        (&[("a", false), ("b", false)], &[("a", Source::Absent)], "SourceNotFound", "no Secret a"),
+    ];
+    for (list, sources, reason, words) in cases {
+        let Resolution::Refused(refusal) = reported(list, sources) else { panic!("{list:?}") };
+        assert!(refusal.reason == reason && refusal.message.contains(words), "{refusal:?}");
+    }
+    assert_eq!(reported(&[("a", false)], &[]), Resolution::Pending(vec![DataRef::secret("a")]));
+    // Optional ones never stand in the way, whatever is wrong with them.
+    for state in [Source::Absent, Source::Unauthorized(String::new()), present(500), Source::Taken] {
+        let resolution = reported(&[("a", true), ("b", false)], &[("a", state), ("b", present(1))]);
+        let expected = Resolution::Complete { wanted: vec![DataRef::secret("b")], skipped: vec![DataRef::secret("a")] };
+        assert_eq!(resolution, expected);
+    }
+}
+
+struct World {
+    sources: BTreeMap<DataRef, Source>,
+    /// Companions that the deployment uses, and whether they are fresh.
+    companions: BTreeMap<DataRef, bool>,
+    deletions_wait: bool,
+}
+
+fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
+    let users = Some([user_entry("shop", "wd")].into());
+    let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+    let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", Need::default(), fresh.then_some("c"));
+    let companions = world.companions.iter().map(|(data_ref, fresh)| (data_ref.clone(), companion(*fresh))).collect();
+    data(
+        deployment,
+        &View {
+            limits: Limits::default(),
+            sources: world.sources.clone(),
+            companions,
+            deletions_wait: world.deletions_wait,
+            ..View::default()
+        },
+        Duration::from_mins(2),
+        Timestamp::UNIX_EPOCH,
+    )
+}
+
+fn texts(data_refs: Option<&Vec<DataRef>>) -> Vec<String> {
+    data_refs.into_iter().flatten().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_needed() {
+    let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
+    let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
+    let fresh = deployment(&refs, &json!({}));
+    let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new(), deletions_wait: false };
+    assert_eq!(decide(&world, &fresh).trouble.unwrap().reason, "Resolving");
+    world.sources = [(a.clone(), present(1)), (b.clone(), present(1))].into();
+    world.companions = [(a.clone(), true)].into();
+    let waiting = decide(&world, &fresh);
+    assert!(waiting.expected.is_none() && waiting.trouble.unwrap().message == "copying Secret/b to the hub");
+    world.companions.insert(b.clone(), false);
+    assert!(decide(&world, &fresh).expected.is_none(), "there, but nobody has seen what is in it");
+    world.companions.insert(b.clone(), true);
+    let done = decide(&world, &fresh);
+    assert!(done.trouble.is_none());
+    assert_eq!(texts(done.expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
+
+    // From then on it stands, also while a copy is renewed or a source is gone.
+    let promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/a","Secret/b"]"# }));
+    world.companions.insert(b.clone(), false);
+    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
+    world.sources.insert(b.clone(), Source::Absent);
+    let orphaned = decide(&world, &promised);
+    assert_eq!(orphaned.refusal.as_ref().unwrap().reason, "SourceNotFound");
+    assert_eq!(texts(orphaned.expected.as_ref()), ["ConfigMap/a", "Secret/b"], "copies stay");
+}
+
+/// Found by reading: nobody was told why a companion that thousands use was never promised to the next one.
+#[test]
+fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
+    let of = deployment(&json!([{ "secretRef": { "name": "b" } }]), &json!({}));
+    let said = |user: &str| {
+        let users = Some([user_entry("shop", user)].into());
+        let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+        let full = Some("annotations are too long".into());
+        let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c")) };
+        let (sources, companions) =
+            ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
+        data(&of, &View { sources, companions, ..View::default() }, Duration::MAX, Timestamp::UNIX_EPOCH)
+            .trouble
+            .map(|trouble| trouble.message)
+    };
+    let told = said("another").unwrap();
+    assert!(
+        told.ends_with("the list of those that use Secret/b takes no more of them: annotations are too long"),
+        "{told}"
+    );
+    assert_eq!(said("wd"), None, "who stands in it has his place");
+}
+
+/// Found by reading: whoever waited for a copy that somebody's finalizer held read for ever that it was being copied.
+#[test]
+fn a_copy_that_cannot_go_is_told_after_two_minutes_with_whoever_holds_it() {
+    let refs = json!([{ "secretRef": { "name": "b" } }]);
+    let going = |seconds: i64, finalizers: &[&str]| {
+        let meta = json!({
+            "uid": "c", "deletionTimestamp": Timestamp::UNIX_EPOCH.to_string(), "finalizers": finalizers,
+            "annotations": { annotation::REFERENCED_BY: r#"["shop/wd"]"# },
+        });
+        let facts = CompanionFacts::of(&serde_json::from_value(meta).unwrap());
+        let need = Need { refers: true, promised: true };
+        let companion = SharedCompanion::of(&facts, "shop/wd", need, None);
+        let (sources, companions) =
+            ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
+        let promised = [DataRef::secret("b")].into();
+        let view = View { sources, companions, promised, ..View::default() };
+        let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# });
+        let now = Timestamp::from_second(seconds).unwrap();
+        data(&deployment(&refs, &promised), &view, Duration::from_mins(2), now)
+    };
+    let under_way = going(100, &["example.com/hold"]);
+    assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
+    assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
+    for (finalizers, words) in [
+        (&["example.com/hold"][..], "that of Secret/b has the finalizers example.com/hold, which whoever set them"),
+        (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
+    ] {
+        let held = going(120, finalizers);
+        let trouble = held.trouble.unwrap();
+        assert!(trouble.reason == "SourceCopyHeld" && trouble.message.contains(words), "{trouble:?}");
+        assert!(held.refusal.unwrap().to_annotation().contains(words), "its Instances are told as well");
+        assert_eq!(held.look_again, None);
+        assert_eq!(texts(held.expected.as_ref()), ["Secret/b"], "what runs with it keeps it");
+    }
+}
+
+#[test]
+fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
+    let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });
+    let world = World { sources: BTreeMap::new(), companions: BTreeMap::new(), deletions_wait: false };
+    assert_eq!(decide(&world, &deployment(&json!([]), &forged)).expected, None);
+}
+
+/// Of a deployment of two Instances at generation 2.
+fn status(observed: i64, updated: i32) -> Option<WorkloadDeploymentStatus> {
+    let status = json!({ "replicas": 2, "updatedReplicas": updated, "observedGeneration": observed });
+    serde_json::from_value(status).unwrap()
+}
+
+#[test]
+fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
+    let old = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/old"]"# });
+    let mut deployment = deployment(&json!([]), &old);
+    let companions = [(DataRef::secret("old"), true)].into();
+    let world = World { sources: BTreeMap::new(), companions, deletions_wait: false };
+    for (observed, updated, kept) in [(1, 2, true), (2, 1, true), (2, 2, false)] {
+        deployment.status = status(observed, updated);
+        assert_eq!(decide(&world, &deployment).expected.is_some(), kept, "{observed} {updated}");
+    }
+    deployment.status = None;
+    assert!(decide(&world, &deployment).expected.is_some(), "nobody knows what runs");
+}
+
+#[test]
+fn more_references_than_may_be_are_refused_with_a_reason_of_their_own() {
+    let many = |count: usize| -> Vec<Reference> {
+        let one = |n: usize| Reference {
+            data_ref: DataRef::secret(&format!("s-{n}")),
+            optional: true,
+            asked_by: vec!["container c: envFrom".into()],
+            asked_by_more: 0,
+        };
+        (0..count).map(one).collect()
+    };
+    let look = |count| resolve(&many(count), "shop", Limits::default(), &BTreeMap::new());
+    assert!(matches!(look(MAX_REFERENCES), Resolution::Pending(_)));
+    let Resolution::Refused(refusal) = look(MAX_REFERENCES + 1) else { panic!("too many") };
+    assert_eq!(refusal.reason, Reason::TooManySources);
+    assert!(refusal.message.contains("257") && refusal.message.contains("256"), "{}", refusal.message);
+}
+
+/// Found by reading: an optional Secret that was deleted, to take back what it held, stayed on every cell.
+#[test]
+fn an_optional_source_that_is_deleted_is_promised_no_more() {
+    let both = r#"["ConfigMap/a","Secret/b"]"#;
+    let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
+    let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b", "optional": true } }]);
+    let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: both }));
+    promised.status = status(2, 2);
+    let mut world = World {
+        sources: [(a.clone(), present(1)), (b.clone(), Source::Absent)].into(),
+        companions: [(a.clone(), true), (b.clone(), true)].into(),
+        deletions_wait: false,
+    };
+    let without = decide(&world, &promised);
+    assert_eq!(texts(without.expected.as_ref()), ["ConfigMap/a"]);
+    assert_eq!((texts(Some(&without.skipped)), without.trouble), (vec!["Secret/b".to_owned()], None));
+    // Also while another one is read anew.
+    world.sources.insert(a, Source::Unknown);
+    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a"]);
+    for doubtful in [Source::Unknown, Source::Unauthorized("forbidden".into())] {
+        world.sources.insert(b.clone(), doubtful.clone());
+        assert!(texts(decide(&world, &promised).expected.as_ref()).contains(&"Secret/b".to_owned()), "{doubtful:?}");
+    }
+}
+
+/// Found by reading: a template that makes a Secret optional took it from what still ran by the one before, which had it
+/// required; and a project that was restored without it from all that ran.
+#[test]
+fn an_optional_source_is_kept_for_what_still_runs_and_while_it_may_be_back() {
+    let b = DataRef::secret("b");
+    let refs = json!([{ "secretRef": { "name": "b", "optional": true } }]);
+    let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
+    for (what, observed, updated, deletions_wait, kept) in [
+        ("the cell has not seen the template", 1, 2, false, true),
+        ("one runs by the old template", 2, 1, false, true),
+        ("all run by the new one", 2, 2, false, false),
+        ("many are missing there", 2, 2, true, true),
+    ] {
+        promised.status = status(observed, updated);
+        let (sources, companions) = ([(b.clone(), Source::Absent)].into(), [(b.clone(), true)].into());
+        let expected = decide(&World { sources, companions, deletions_wait }, &promised).expected;
+        assert_eq!(texts(expected.as_ref()).len(), usize::from(kept), "{what}");
+    }
+}
+
+/// Found by reading: behind `more than 32`, whoever refers to a source counts as a user of its companion, and what a tenant
+/// wrote into the annotation of his own deployment brought its cell more than its references may have together.
+#[test]
+fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promised() {
+    let (a, b) = (DataRef::secret("a"), DataRef::secret("b"));
+    let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/a","Secret/b"]"# });
+    let references = json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
+    let users = Some([MANY_USERS.to_owned()].into());
+    let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+    let limits = Limits { per_object: 100, aggregate: 150 };
+    for (what, sizes, on_hub, expected) in [
+        ("too much together", Some(80), vec![], None),
+        ("not yet read", None, vec![], None),
+        ("too much by now, and in use", Some(80), vec![&a, &b], Some(vec![&a, &b])),
+        ("too much, and one in use", Some(80), vec![&a], Some(vec![&a])),
+        ("it fits", Some(70), vec![], Some(vec![&a, &b])),
+    ] {
+        let source = sizes.map_or(Source::Unknown, present);
+        let sources = [&a, &b].map(|data_ref| (data_ref.clone(), source.clone())).into();
+        let companion = |of: &DataRef| {
+            let need = Need { refers: true, promised: on_hub.contains(&of) };
+            (of.clone(), SharedCompanion::of(&facts, "shop/wd", need, Some("c")))
+        };
+        let companions = [&a, &b].map(companion).into();
+        let view = View { limits, sources, companions, ..View::default() };
+        let data = data(&deployment(&references, &promised), &view, Duration::MAX, Timestamp::UNIX_EPOCH);
+        assert_eq!(data.expected, expected.map(|all| all.into_iter().cloned().collect()), "{what}");
+    }
+}
+
+/// A rotated Secret whose copy the hub answered with HTTP 500 was reported nowhere; a new one waited without a cause.
+#[test]
+fn copy_that_fails_for_long_is_reported_beside_what_is_in_place() {
+    let wd = deployment(&json!([{ "secretRef": { "name": "db" } }]), &json!({}));
+    let db = DataRef::secret("db");
+    let users = Some([user_entry("shop", "wd")].into());
+    let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+    let fresh = SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c"));
+    let late = BTreeMap::from([(db.clone(), "it answers with HTTP 500".to_owned())]);
+    let of = |source: Option<Source>, companion: Option<&SharedCompanion>| {
+        let view = View {
+            sources: source.map(|source| (db.clone(), source)).into_iter().collect(),
+            companions: companion.map(|companion| (db.clone(), companion.clone())).into_iter().collect(),
+            late: late.clone(),
+            ..View::default()
+        };
+        data(&wd, &view, Duration::from_mins(2), Timestamp::UNIX_EPOCH)
+    };
+    let in_place = of(Some(present(1)), Some(&fresh));
+    assert_eq!((in_place.trouble, texts(in_place.expected.as_ref())), (None, vec!["Secret/db".to_owned()]));
+    let note = in_place.late.unwrap();
+    assert!(note.contains("Secret/db is not copied") && note.ends_with("it answers with HTTP 500"), "{note}");
+    for (what, data) in [("copied", of(Some(present(1)), None)), ("read", of(None, None))] {
+        let trouble = data.trouble.unwrap();
+        assert_eq!(trouble.reason, Reason::Resolving, "it is not {what} yet");
+        assert!(trouble.message.ends_with("it answers with HTTP 500"), "{trouble:?}");
+    }
+}

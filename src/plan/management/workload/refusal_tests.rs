@@ -1,0 +1,223 @@
+use std::convert::identity;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    api::{
+        compute::{Workload, WorkloadDeployment},
+        names::CityCode,
+    },
+    plan::{
+        Proof, Shared,
+        management::workload::fan_out::{self, Observed},
+        ownership,
+    },
+    timing::Timing,
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn workload() -> Workload {
+    let placement = |name: &str, cities: &[&str]| json!({ "name": name, "cityCodes": cities, "scaleSettings": { "minReplicas": 3 } });
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload",
+        "metadata": { "name": "web", "namespace": "ns", "uid": "w1", "generation": 3 },
+        "spec": {
+            "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [{ "name": "c", "image": "i" }] } },
+                "networkInterfaces": [{ "network": { "name": "n" } }],
+            }},
+            "placements": [placement("a", &["dfw", "ord"]), placement("b", &["lhr"])],
+        },
+        "status": { "observedGeneration": 2, "conditions": [], "placements": [],
+            "deployments": 0, "replicas": 0, "currentReplicas": 0, "desiredReplicas": 0, "readyReplicas": 0, "updatedReplicas": 0 },
+    }))
+    .unwrap()
+}
+
+/// A deployment of the Workload, all of whose three replicas are ready.
+fn ready(name: &str, placement: &str) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": name, "resourceVersion": "1",
+            "ownerReferences": ownership::controller_reference(&workload()),
+        },
+        "spec": {
+            "workloadRef": { "name": "web", "uid": "w1" }, "placementName": placement, "cityCode": "dfw",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 3 },
+        },
+        "status": {
+            "replicas": 3, "currentReplicas": 3, "desiredReplicas": 3, "readyReplicas": 3,
+            "conditions": [{
+                "type": "Available", "status": "True", "reason": "StableInstanceFound", "message": "3/3 instances are ready",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        },
+    }))
+    .unwrap()
+}
+
+fn observed(deployments: &[WorkloadDeployment]) -> Observed {
+    let shared = |wd: &WorkloadDeployment| Shared::from(wd.clone());
+    Observed {
+        locations_fail: None,
+        unreadable: Vec::new(),
+        workload: workload().into(),
+        deployments: deployments.iter().map(shared).collect(),
+        named: deployments.iter().map(|wd| (wd.metadata.name.clone().unwrap(), shared(wd))).collect(),
+        bound: ["dfw", "ord", "lhr"].map(|city| CityCode::parse(city).unwrap()).into(),
+        namespace_uid: Some("n1".into()),
+        networks: None,
+        contested: false,
+        timing: Timing::default(),
+    }
+}
+
+fn on(kind: Kind, name: &str) -> Object {
+    Object { kind, namespace: "ns".into(), name: name.into() }
+}
+
+fn refused(name: &str, cause: Cause) -> Refusal {
+    Refusal { object: on(Kind::WorkloadDeployment, name), deletion: false, cause, message: "because".into() }
+}
+
+fn status(observed: &Observed, refused: &[Refusal]) -> Value {
+    let write = fan_out::refused(observed, refused, NOW).expect("it is reported");
+    let Op::Apply { body, status: true, .. } = write.op else { panic!("{write:?}") };
+    body["status"].clone()
+}
+
+/// What is refused beside which deployments, and what the Workload and its two placements say of it.
+type Case<'a> = (&'a str, Vec<WorkloadDeployment>, Refusal, [(&'a str, &'a str); 3]);
+
+/// Found by reading: any refused write made the Workload unavailable, whatever ran, and was called an invalid placement.
+#[test]
+fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs() {
+    let (dfw, lhr) = (ready("web-a-dfw", "a"), ready("web-b-lhr", "b"));
+    let finalizer = Refusal { object: on(Kind::Workload, "web"), ..refused("web", Cause::Forbidden) };
+    let removal = Refusal { deletion: true, ..refused("web-a-dfw", Cause::Forbidden) };
+    let cases: [Case<'_>; 7] = [
+        (
+            "one city of a placement that runs in another",
+            vec![dfw.clone(), lhr.clone()],
+            refused("web-a-ord", Cause::Invalid),
+            [
+                ("True", "AvailablePlacementFound"),
+                ("True", "AvailableDeploymentFound"),
+                ("True", "AvailableDeploymentFound"),
+            ],
+        ),
+        (
+            "the only city of a placement",
+            vec![dfw.clone()],
+            refused("web-b-lhr", Cause::Invalid),
+            [("True", "AvailablePlacementFound"), ("True", "AvailableDeploymentFound"), ("False", "InvalidPlacement")],
+        ),
+        (
+            "where nothing runs",
+            vec![],
+            refused("web-a-dfw", Cause::Invalid),
+            [("False", "InvalidPlacement"), ("False", "InvalidPlacement"), ("False", "NoAvailableDeployments")],
+        ),
+        (
+            "for want of a right",
+            vec![],
+            refused("web-a-dfw", Cause::Forbidden),
+            [("False", "DeploymentForbidden"), ("False", "DeploymentForbidden"), ("False", "NoAvailableDeployments")],
+        ),
+        (
+            "by a quota of the tenant's own",
+            vec![dfw.clone()],
+            refused("web-b-lhr", Cause::Denied),
+            [("True", "AvailablePlacementFound"), ("True", "AvailableDeploymentFound"), ("False", "DeploymentDenied")],
+        ),
+        (
+            "the Workload's own finalizer",
+            vec![],
+            finalizer,
+            [
+                ("False", "DeploymentForbidden"),
+                ("False", "NoAvailableDeployments"),
+                ("False", "NoAvailableDeployments"),
+            ],
+        ),
+        (
+            "a deletion",
+            vec![dfw, lhr],
+            removal,
+            [
+                ("True", "AvailablePlacementFound"),
+                ("True", "AvailableDeploymentFound"),
+                ("True", "AvailableDeploymentFound"),
+            ],
+        ),
+    ];
+    for (what, deployments, refusal, [whole, a, b]) in cases {
+        let status = status(&observed(&deployments), std::slice::from_ref(&refusal));
+        let said = |condition: &Value| {
+            let text = |field: &str| condition[field].as_str().unwrap().to_owned();
+            (text("status"), text("reason"))
+        };
+        let expected = |(status, reason): (&str, &str)| (status.to_owned(), reason.to_owned());
+        let reported = &status["conditions"][0];
+        assert_eq!(said(reported), expected(whole), "{what}: {reported}");
+        let message = reported["message"].as_str().unwrap();
+        let is_told = message.contains("because") || status["placements"].to_string().contains("because");
+        assert!(is_told, "{what}: {status}");
+        assert_eq!(said(&status["placements"][0]["conditions"][0]), expected(a), "{what}");
+        assert_eq!(said(&status["placements"][1]["conditions"][0]), expected(b), "{what}");
+        assert_eq!(status["observedGeneration"], 2, "{what}: what is refused is not observed");
+        assert_eq!(status["readyReplicas"], 3 * deployments.len(), "{what}: the counters are up to date");
+    }
+}
+
+/// An error that could pass by itself was never reported: a Workload whose deployments a webhook without endpoints kept from
+/// being written had no status at all.
+#[test]
+fn passing_error_is_reported_once_it_outlasts_the_grace() {
+    let failing = |seconds| refused("web-b-lhr", Cause::Passing { lasted: Duration::from_secs(seconds) });
+    for seconds in [0, 19] {
+        assert!(fan_out::refused(&observed(&[]), &[failing(seconds)], NOW).is_none(), "{seconds} s");
+    }
+    for seconds in [20, 3600] {
+        let status = status(&observed(&[]), &[failing(seconds)]);
+        let placement = &status["placements"][1]["conditions"][0];
+        assert_eq!(
+            (placement["status"].as_str(), placement["reason"].as_str()),
+            (Some("False"), Some("ProjectRefused"))
+        );
+        let message = status["conditions"][0]["message"].as_str().unwrap();
+        assert!(message.contains("because") && message.contains("What runs is not affected"), "{message}");
+    }
+    let runs = status(&observed(&[ready("web-b-lhr", "b")]), &[failing(20)]);
+    assert_eq!(runs["conditions"][0]["status"], "True", "what runs is available all the same: {runs}");
+    assert!(
+        runs["conditions"][0]["message"].to_string().contains("because")
+            || runs["placements"].to_string().contains("because")
+    );
+    assert!(fan_out::refused(&observed(&[]), &[], NOW).is_none());
+}
+
+#[test]
+fn what_is_refused_holds_up_no_other_city_but_what_must_come_after_it() {
+    let city = refused("web-a-dfw", Cause::Invalid);
+    let workload_itself = Refusal { object: on(Kind::Workload, "web"), ..city.clone() };
+    let removal = Refusal { deletion: true, ..city.clone() };
+    let of = |write: Option<Write<Project>>| write.unwrap();
+    let live = ready("web-b-lhr", "b");
+    let apply = of(Write::ensure::<WorkloadDeployment>("m", "ns", "web-a-ord", json!({ "spec": {} }), None));
+    let delete = Proof::of_target().delete(&live, identity).into_steps().remove(0);
+    for (what, refused, made, removed) in [
+        ("nothing", vec![], true, true),
+        ("a city: what it replaces is not taken away", vec![city.clone()], true, false),
+        ("a removal", vec![removal.clone()], true, true),
+        ("both", vec![removal, city], true, false),
+        ("the Workload's finalizer: everything comes after it", vec![workload_itself], false, false),
+    ] {
+        assert_eq!((may_follow(&apply, &refused), may_follow(&delete, &refused)), (made, removed), "{what}");
+    }
+}
