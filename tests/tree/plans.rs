@@ -40,14 +40,14 @@ fn snapshots_are_plain_data() {
 const CLOCKS: [&str; 10] = [
     "mod.rs",
     "cell/locations.rs",
-    "management/clusters.rs",
-    "management/hub_outage.rs",
-    "management/latency.rs",
-    "management/losses.rs",
-    "management/sweep.rs",
-    "management/triggers.rs",
-    "management/unreadable.rs",
-    "management/watches.rs",
+    "management/drain/clusters.rs",
+    "management/hub/hub_outage.rs",
+    "management/federator/latency.rs",
+    "management/projects/losses.rs",
+    "management/collector/sweep.rs",
+    "management/wiring/triggers.rs",
+    "management/projects/unreadable.rs",
+    "management/wiring/watches.rs",
 ];
 
 #[test]

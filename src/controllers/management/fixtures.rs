@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::project_cache::ProjectCache;
+use super::projects::project_cache::ProjectCache;
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names::ProjectName},
     io::{

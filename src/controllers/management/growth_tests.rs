@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{fixtures, project_cache::ProjectCache, *};
+use super::{fixtures, projects::project_cache::ProjectCache, *};
 use crate::{
     api::{
         compute::{Instance, InstanceSpec, WorkloadDeployment},
@@ -281,11 +281,11 @@ impl World {
 }
 
 struct Keys {
-    workload: Vec<queues::ProjectKey>,
-    federator: Vec<queues::ProjectKey>,
-    policy: Vec<queues::PolicyKey>,
-    projector: Vec<queues::InstanceKey>,
-    companion: Vec<queues::CompanionKey>,
+    workload: Vec<super::wiring::queues::ProjectKey>,
+    federator: Vec<super::wiring::queues::ProjectKey>,
+    policy: Vec<super::wiring::queues::PolicyKey>,
+    projector: Vec<super::wiring::queues::InstanceKey>,
+    companion: Vec<super::wiring::queues::CompanionKey>,
 }
 
 impl Keys {

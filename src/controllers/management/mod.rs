@@ -1,77 +1,39 @@
 //! The management controllers: over a set of project control planes that changes while running, and one hub.
 
-mod blocked;
-mod clusters;
-mod companion;
-mod companion_users;
-mod discovery;
+mod city_policy;
+mod collector;
+mod drain;
 mod federator;
-mod first_look;
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
 mod growth_tests;
-mod hub_cache;
-mod hub_outage;
-mod index;
-mod labels;
-mod latency;
-mod listeners;
-mod losses;
-mod move_memory;
-mod moves;
-mod pace;
-mod policy;
-mod policy_memory;
-mod probe;
-mod project_cache;
+mod hub;
 mod projector;
-mod quarantine;
-mod queues;
-mod registry;
-mod relabel;
-mod stranded;
-mod strangers;
-mod sweep;
-mod triggers;
-mod unreadable;
-mod unshown;
-mod watches;
+mod projects;
+mod referenced_data;
+mod wiring;
 mod workload;
-mod works;
 
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    blocked::BlockedDeployments,
-    clusters::ClusterWatch,
-    companion::Companion,
-    federator::Federator,
-    hub_cache::HubCache,
-    hub_outage::OutageWatch,
-    labels::ClusterLabels,
-    latency::Latency,
-    losses::{LossWatch, Losses},
-    move_memory::Moves,
-    moves::CityMoves,
-    pace::Pace,
-    policy::CityPolicy,
-    policy_memory::PolicyMemory,
-    probe::Prober,
-    projector::Projector,
-    quarantine::QuarantineRegistry,
-    queues::Queues,
-    registry::ProjectRegistry,
-    stranded::StrandedNamespaces,
-    sweep::Sweeper,
-    triggers::Triggers,
-    unreadable::UnreadableWatch,
-    unshown::UnshownInstances,
-    watches::ManagementWatches,
+    city_policy::{policy::CityPolicy, policy_memory::PolicyMemory, probe::Prober},
+    collector::{stranded::StrandedNamespaces, sweep::Sweeper, works::LeftOnClusters},
+    drain::{clusters::ClusterWatch, labels::ClusterLabels, move_memory::Moves, moves::CityMoves},
+    federator::{Federator, blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances},
+    hub::{hub_cache::HubCache, hub_outage::OutageWatch},
+    projector::{Projector, quarantine::QuarantineRegistry},
+    projects::{
+        losses::{LossWatch, Losses},
+        registry::ProjectRegistry,
+        unreadable::UnreadableWatch,
+    },
+    referenced_data::companion::Companion,
+    wiring::{queues::Queues, triggers::Triggers, watches::ManagementWatches},
     workload::WorkloadController,
-    works::LeftOnClusters,
 };
 use crate::{
     api::names::{self, ProjectName},
@@ -398,7 +360,7 @@ impl ManagementControllers {
         health: &Health,
         stop: &CancellationToken,
     ) {
-        discovery::start(&self.watches, discovery, projects, internal, health, stop);
+        projects::discovery::start(&self.watches, discovery, projects, internal, health, stop);
     }
 
     /// Works until `stop`; what is under way then is finished first.

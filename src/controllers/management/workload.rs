@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt;
 
-use super::{index::workload_index, project_cache::ProjectCache, queues::ProjectKey, registry::ProjectRegistry};
+use super::{
+    projects::project_cache::ProjectCache, projects::registry::ProjectRegistry, wiring::index::workload_index,
+    wiring::queues::ProjectKey,
+};
 use crate::{
     api::{
         compute::{Workload, WorkloadDeployment},

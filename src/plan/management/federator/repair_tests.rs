@@ -164,8 +164,9 @@ fn only_what_was_part_of_the_last_delivery_counts_as_lost() {
     let all = delivery("c1", &["cell-dfw"], &["Secret/db"]);
     let (db, nowhere) = (DataRef::secret("db"), delivery("c1", &[], &["Secret/db"]));
     let without = delivery("c1", &["cell-dfw"], &["Secret/other"]);
-    let cases: Vec<(&str, Option<&LastDelivery>, Option<&DataRef>, &str, &[String], bool)> = vec![
-        ("nothing was ever delivered", None, Some(&db), before, &dfw, false),
+    // What was delivered last, what is missing, when that was created, and where the deployment goes.
+    for (name, last_delivery, companion, created, clusters, expected) in [
+        ("nothing was ever delivered", None, Some(&db), before, &dfw[..], false),
         ("the companion was there", Some(&all), Some(&db), before, &dfw, true),
         ("it was created in the second of the delivery", Some(&all), Some(&db), at, &dfw, true),
         ("it was created anew since", Some(&all), Some(&db), after, &dfw, false),
@@ -175,8 +176,7 @@ fn only_what_was_part_of_the_last_delivery_counts_as_lost() {
         ("the binding itself is gone", Some(&all), Some(&db), before, &[], true),
         ("the copy was there, whatever its data", Some(&without), None, before, &dfw, true),
         ("the copy was there, on another cluster", Some(&all), None, before, &ord, false),
-    ];
-    for (name, last_delivery, companion, created, clusters, expected) in cases {
+    ] {
         let created = companion.map(|_| created.parse().unwrap());
         let loss = Loss { copy: &copy, companion, created, clusters };
         assert_eq!(loss.had_been_delivered(last_delivery), expected, "{name}");

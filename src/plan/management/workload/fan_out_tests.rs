@@ -43,6 +43,8 @@ struct World {
     networks: Option<Vec<String>>,
     /// Whether all that is due is of no use.
     contested: bool,
+    /// Why LocationBindings are not known as they are at present.
+    locations_fail: Option<String>,
 }
 
 impl World {
@@ -58,7 +60,7 @@ impl World {
             .into_iter()
             .filter_map(|name| Some((name.clone(), self.deployments.get(&name)?.clone().into())));
         let observed = Observed {
-            locations_fail: None,
+            locations_fail: self.locations_fail.clone(),
             unreadable: Vec::new(),
             workload: workload.clone().into(),
             deployments: deployments.into_iter().map(Shared::from).collect(),
@@ -562,4 +564,29 @@ fn deployments_of_one_workload_have_one_template_in_memory() {
         }
         world.settle(&workload);
     }
+}
+
+/// Cities were looked up in a cache whose watch had failed for long, and the Workload said only that they are not open.
+#[test]
+fn city_that_is_not_open_is_reported_with_why_that_may_be_out_of_date() {
+    let mut world = World::with(&["dfw"]);
+    world.locations_fail = Some("locationbindings is forbidden".into());
+    let status = world.settle(&workload(&json!([placement("p", &["dfw", "ord"])])));
+    let text = status.to_string();
+    assert!(text.contains("as this operator has read them last: locationbindings is forbidden"), "{text}");
+    assert_eq!(world.names(), ["web-p-dfw"], "what is known to be open goes on");
+}
+
+/// While a watch of the project failed, its Workloads kept whatever they said last.
+#[test]
+fn workload_of_a_project_that_cannot_be_read_says_so_once_the_error_lasts() {
+    let (workload, timing) = (workload(&json!([])), Timing::default());
+    let said = |lasted| unread(&workload, "workloaddeployments is forbidden", lasted, &timing, NOW);
+    assert_eq!(format!("{:?}", said(timing.error_grace / 2)), "None");
+    let write = said(timing.error_grace).unwrap();
+    let Op::Apply { body, status: true, .. } = &write.op else { panic!("{write:?}") };
+    let available = &body["status"]["conditions"][0];
+    assert_eq!((&available["type"], &available["status"]), (&json!("Available"), &json!("Unknown")));
+    assert_eq!(available["reason"], "ProjectRefused");
+    assert!(available["message"].as_str().unwrap().ends_with(": workloaddeployments is forbidden"), "{available}");
 }

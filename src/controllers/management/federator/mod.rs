@@ -1,0 +1,546 @@
+//! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
+
+pub(crate) mod blocked;
+pub(crate) mod latency;
+pub(crate) mod pace;
+pub(crate) mod unshown;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+
+use self::{blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances};
+use crate::controllers::management::{
+    city_policy::policy_memory::RefusedPolicies,
+    collector::relabel::relabel,
+    drain::move_memory::Moves,
+    hub::{
+        hub_cache::HubCache,
+        hub_outage::{companions_fail, outage},
+    },
+    projects::{losses::Losses, project_cache::ProjectCache, registry::ProjectRegistry},
+    wiring::queues::{PolicyKey, ProjectKey},
+};
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::annotation,
+        names::{self, CityCode},
+        referenced::DataRef,
+    },
+    controllers::{
+        End, Reconciler, Stopped, carry_out, carry_out_each, contests::Contests, is_silence, record, report,
+    },
+    io::{Class, Error, clock::Now, health::Health, packed::PackedDeployment, queue::Queue, store::ObjectKey},
+    metrics::Metrics,
+    plan::{
+        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,
+        contest::{Regarding, Sent},
+        management::{
+            federator::{
+                diagnosis::Karmada,
+                federate::{self, Decided, HiddenCopy, Observed, Signal},
+                hub_trouble::{self, Cause},
+                latency::Look,
+                orphan,
+            },
+            observed::facts::{AttachedBinding, Need, Phase, SharedCompanion},
+            projects::rival::Rival,
+            referenced_data::{
+                companion,
+                resolve::{self, Limits, View},
+            },
+        },
+        ownership,
+        references::{Reference, annotated},
+    },
+    timing::Timing,
+};
+
+/// How long it is not asked again what keeps a namespace from going.
+const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
+
+/// Keeps the copies of the projects' deployments on the hub, and tells each deployment what became of its copy.
+pub(crate) struct Federator {
+    pub(crate) hub: Arc<HubCache>,
+    pub(crate) projects: Arc<ProjectRegistry>,
+    pub(crate) blocked: Arc<BlockedDeployments>,
+    pub(crate) latency: Arc<Latency>,
+    pub(crate) losses: Arc<Losses>,
+    pub(crate) moves: Arc<Moves>,
+    pub(crate) refused_policies: Arc<RefusedPolicies>,
+    pub(crate) unshown: Arc<UnshownInstances>,
+    pub(crate) pace: Pace,
+    pub(crate) queue: Arc<Queue<ProjectKey>>,
+    pub(crate) contests: Contests<ProjectKey>,
+    pub(crate) limits: Limits,
+    pub(crate) timing: Timing,
+    pub(crate) health: Health,
+    pub(crate) metrics: Metrics,
+    /// What API servers have said of hub namespaces that do not go, and when.
+    pub(crate) namespaces_told: Mutex<BTreeMap<String, (Instant, String)>>,
+}
+
+impl Reconciler for Federator {
+    const NAME: &'static str = "workload-deployment-federator";
+    type Key = ProjectKey;
+
+    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key. What
+    ///    the hub's watches fail for is told meanwhile.
+    /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
+    /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
+    /// 4. Decides: once more when somebody else's hub namespace has to be read, when others were quicker to take a repair's share
+    ///    of the budget, when the hub is asked what it waits for, or when other large deployments of its namespace come first.
+    /// 5. Writes, but for what another client takes back again and again, or the hub does not keep. Where another client was
+    ///    quicker to make the hub namespace, reads whose it is, and decides again; so where a copy is in the way that no cache
+    ///    has.
+    /// 6. What hub or project do not take is told on the deployment.
+    /// 7. Remembers what blocks delivery, and measures what has arrived.
+    async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
+        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
+            // A look that was under way when the project was let go may have noted something of it after all.
+            self.note(key, &[], now);
+            self.latency.forget(key);
+            self.contests.forget(key);
+            return Ok(Next::Await);
+        };
+        let outage = outage(hub, &self.health, now);
+        if !project.is_synced() || !hub.is_synced() && outage.is_none() {
+            return Ok(Next::Await);
+        }
+        let Some(packed) = project.deployments.get(&key.object) else {
+            self.note(key, &[], now);
+            self.latency.forget(key);
+            self.unshown.forget(key);
+            self.contests.forget(key);
+            return if hub.is_synced() { self.remove_orphan(&project, key, now).await } else { Ok(Next::Await) };
+        };
+        let mut observed = self.observe(&project, key, &packed, now);
+        observed.outage = outage;
+        let mut plan = match self.decide(key, &mut observed, now).await {
+            Ok(plan) => plan,
+            Err(error) => {
+                self.report_hub(&project, key, &observed, (&error, failing), Vec::new(), now).await?;
+                return Err(error);
+            }
+        };
+        let (mut done, mut sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
+        let is_there = |stopped: &Stopped| stopped.error.is_there_already("namespaces");
+        if done.as_ref().is_err_and(is_there) && observed.hub_namespace_version.is_none() {
+            self.read_namespace(&mut observed).await?;
+            plan = self.decide(key, &mut observed, now).await?;
+            (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
+        }
+        let is_in_the_way = |stopped: &Stopped| stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
+        if done.as_ref().is_err_and(is_in_the_way) && self.read_hidden_copy(&mut observed).await? {
+            plan = self.decide(key, &mut observed, now).await?;
+            (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
+        }
+        match done {
+            Ok(next) => {
+                self.note(key, &heard(&plan, &sent), now);
+                self.measure(key, &observed, &plan, now);
+                Ok(next)
+            }
+            Err(Stopped { at: End::Local, error }) => {
+                self.report_project(&project, key, &observed, (plan, sent), (&error, failing), now).await;
+                Err(error)
+            }
+            Err(Stopped { at: End::Remote, error }) => {
+                // A repair that is not taken is no trouble of its own: what it was to repair is told, and tried ever more rarely.
+                if plan.signals.contains(&Signal::Repaired) {
+                    self.note(key, &heard(&plan, &sent), now);
+                } else {
+                    let signals = heard(&plan, &sent);
+                    self.report_hub(&project, key, &observed, (&error, failing), signals, now).await?;
+                }
+                // A copy that has lost its label is in no cache: with it the next look deletes it.
+                if matches!(error, Error::StillThere(_)) {
+                    let deployment = &observed.deployment;
+                    let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
+                    let object = Object::named::<WorkloadDeployment>(&namespace.unwrap_or_default(), &key.object.name);
+                    relabel(hub, &object, &self.metrics).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Federator {
+    /// Decides about one deployment, once all that this takes has been read or taken.
+    async fn decide(&self, key: &ProjectKey, observed: &mut Observed, now: Now) -> Result<Decided, Error> {
+        let mut plan = federate::plan(observed, now.time);
+        if plan.signals.contains(&Signal::NamespaceUnread) {
+            self.read_namespace(observed).await?;
+            plan = federate::plan(observed, now.time);
+        }
+        if plan.signals.contains(&Signal::Unexplained) {
+            observed.namespace_words = Some(self.namespace_words(observed, now).await);
+            plan = federate::plan(observed, now.time);
+        }
+        if plan.signals.contains(&Signal::Repaired) {
+            let base = self.timing.repair_backoff_base;
+            match self.blocked.take(key, self.hub.copies.count(), base, now.instant) {
+                Ok(()) => self.metrics.repaired(),
+                Err(known) => {
+                    observed.repairs = known;
+                    plan = federate::plan(observed, now.time);
+                }
+            }
+        }
+        if plan.steps.iter().any(federate::applies_copy) {
+            let turn = self.pace.take(key, &observed.deployment.spec.template, now.instant);
+            if let Err(wait) = turn {
+                observed.turn_in = Some(wait);
+                plan = federate::plan(observed, now.time);
+            }
+        }
+        record(Self::NAME, key, observed, now, &plan);
+        Ok(plan)
+    }
+
+    /// Carries a plan out, but for what another client takes back again and again, or the server does not keep. Returns what
+    /// came of each step that was left, too.
+    async fn carry_out(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        plan: &mut Decided,
+        now: Now,
+    ) -> (Result<Next, Stopped>, Vec<Sent>) {
+        let regarding = Regarding::of(&*observed.deployment);
+        let mut round = self.contests.begin(key, plan, &regarding, now.time);
+        let mut sent = Vec::new();
+        let came = |came: Sent| {
+            round.came(came.clone());
+            sent.push(came);
+        };
+        let done = carry_out_each(&project.plane, &self.hub.plane, plan, &self.metrics, came).await;
+        (done, sent)
+    }
+
+    /// Reads what the hub namespace says now, and whose it is by that.
+    async fn read_namespace(&self, observed: &mut Observed) -> Result<(), Error> {
+        let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
+        let namespace = namespace.unwrap_or_default();
+        let found = self.hub.plane.read_metadata(&Object::named::<Namespace>("", &namespace)).await?;
+        observed.hub_namespace_version = found.as_ref().map(ObjectVersion::of);
+        let facts = found.map(NamespaceFacts::of);
+        observed.rival = self.projects.rival(&observed.project, &namespace, facts.as_ref(), &self.hub);
+        observed.hub_namespace = facts.map(Shared::from);
+        Ok(())
+    }
+
+    /// Reads the copy that no cache has; false if one has it, or there is none.
+    async fn read_hidden_copy(&self, observed: &mut Observed) -> Result<bool, Error> {
+        let deployment = &observed.deployment;
+        let is_read = observed.copy.is_none() && deployment.metadata.deletion_timestamp.is_none();
+        let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
+        let Some(namespace) = namespace.filter(|_| is_read) else { return Ok(false) };
+        let object = Object::named::<WorkloadDeployment>(&namespace, &deployment.name_any());
+        let found = self.hub.plane.read_metadata(&object).await?;
+        observed.hidden_copy = found.map(|found| HiddenCopy {
+            version: ObjectVersion::of(&found),
+            annotations: found.annotations.unwrap_or_default(),
+        });
+        Ok(observed.hidden_copy.is_some())
+    }
+
+    /// Reports a write that the project has not taken: once it has outlasted the grace as such, before as the plan has it.
+    async fn report_project(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        (plan, sent): (Decided, Vec<Sent>),
+        (error, failing): (&Error, Duration),
+        now: Now,
+    ) {
+        // What was judged is another by now, or the report itself is refused.
+        let is_moot = |write: &Write<Project>| write.reports() || write.op.is_look();
+        let is_moot = matches!(plan.steps.get(sent.len()), Some(Step::Local(write)) if is_moot(write));
+        let told = hub_trouble::project_refused(observed, error.words_in_project(), failing, now.time);
+        let is_due = told.is_some();
+        let plan = told.unwrap_or(plan);
+        // A project that does not answer is asked no more, unless that has lasted: a webhook that hangs looks the same.
+        let sent = if is_due || !is_moot && !is_silence(error) {
+            report(&project.plane, &plan, &self.metrics).await
+        } else {
+            sent
+        };
+        self.note(key, &heard(&plan, &sent), now);
+    }
+
+    /// Reports a call that the hub has not answered as it should. `signals`: those of the plan, where it is nothing to report.
+    async fn report_hub(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        (error, failing): (&Error, Duration),
+        signals: Vec<Signal>,
+        now: Now,
+    ) -> Result<(), Error> {
+        if let Some(trouble) = self.trouble_of(error, observed, failing) {
+            return self.tell(project, key, observed, trouble, now).await;
+        }
+        self.note(key, &signals, now);
+        Ok(())
+    }
+
+    /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when another client
+    /// was merely faster.
+    fn trouble_of(&self, error: &Error, observed: &Observed, failing: Duration) -> Option<(Cause, String, Duration)> {
+        let lasts = self.timing.outlasts_grace(failing);
+        let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
+        let waited = if lasts { waited.max(failing) } else { waited };
+        let cause = match (error, error.class()) {
+            (Error::Held(_), _) => Cause::DeletionsPaused,
+            // What a live read finds, and no watch shows.
+            (Error::StillThere(_), _) => {
+                let deployment = &observed.deployment;
+                let namespace =
+                    federate::copy_namespace(deployment, observed.namespace_uid.as_deref()).unwrap_or_default();
+                let name = deployment.name_any();
+                let is_unreadable = self.hub.copies.is_unreadable(&ObjectKey::new(&namespace, &name));
+                let words = if is_unreadable { hub_trouble::unreadable_words } else { hub_trouble::hidden_words }(
+                    &namespace, &name,
+                );
+                return Some((Cause::CopyHeld, words, waited));
+            }
+            (_, Class::Conflict) if !lasts => return None,
+            (_, Class::Retry | Class::Unauthenticated) => Cause::Unavailable,
+            (_, Class::Forbidden | Class::Invalid | Class::Gone | Class::Conflict) => Cause::Refused,
+        };
+        // What an API server says of the object itself helps whoever wrote it; what it says of us, and of its own webhooks and
+        // addresses, is for the platform's log.
+        let words = error.words_for_tenants();
+        Some((cause, words, waited))
+    }
+
+    /// Tells on a deployment what keeps the hub from taking what was decided, and remembers it.
+    async fn tell(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        (cause, words, waited): (Cause, String, Duration),
+        now: Now,
+    ) -> Result<(), Error> {
+        let mut trouble = hub_trouble::lasting(observed, cause, words);
+        // One write without an answer is no outage yet; one after another is.
+        if !trouble.lasted.is_zero() || self.timing.outlasts_grace(waited) {
+            trouble.lasted = trouble.lasted.max(waited);
+        }
+        let mut told = hub_trouble::told(observed, &trouble, now.time);
+        record("hub-trouble", key, observed, now, &told);
+        let (done, sent) = self.carry_out(project, key, observed, &mut told, now).await;
+        self.note(key, &heard(&told, &sent), now);
+        done?;
+        Ok(())
+    }
+
+    /// What the hub says of a deployment's namespace there, which does not go. All deployments of a namespace are told the
+    /// same; it is asked for once a minute.
+    async fn namespace_words(&self, observed: &Observed, now: Now) -> String {
+        let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
+        let namespace = namespace.unwrap_or_default();
+        let known = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner).get(&namespace).cloned();
+        let fresh = |(at, _): &(Instant, String)| now.instant.saturating_duration_since(*at) < NAMESPACE_WORDS_FOR;
+        if let Some((_, words)) = known.filter(fresh) {
+            return words;
+        }
+        // That nothing is answered is no reason to say nothing.
+        let found = self.hub.plane.read::<Namespace>("", &namespace).await.ok().flatten();
+        let words = found.as_ref().and_then(hub_trouble::namespace_words);
+        let words =
+            words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more"));
+        let mut told = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|_, known| fresh(known));
+        told.insert(namespace, (now.instant, words.clone()));
+        words
+    }
+
+    /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.
+    fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
+        let noted = self.blocked.note(key, signals, now.instant);
+        blocked::tell(&self.metrics, &noted.counts);
+        if let Some(next) = noted.next {
+            self.queue.add(next);
+        }
+    }
+
+    /// Measures the legs that what was carried out has ended.
+    fn measure(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, began: Now) {
+        if observed.deployment.metadata.deletion_timestamp.is_some() {
+            return self.latency.forget(key);
+        }
+        self.latency.looked(key, &Look::of(observed, plan), began.instant, &self.metrics);
+    }
+
+    /// The copy of a deployment that is gone, if there is one.
+    async fn remove_orphan(&self, project: &ProjectCache, key: &ProjectKey, now: Now) -> Result<Next, Error> {
+        let hub = &self.hub;
+        let known = !project.deployments.has_unreadable(&key.object.namespace);
+        let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
+        let hub_namespace = names::hub_namespace(&uid);
+        let facts = hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
+        if self.projects.rival(&project.name, &hub_namespace, facts.as_deref(), hub).is_some() {
+            return Ok(Next::Await); // what is there is the other's
+        }
+        let Some(copy) = hub.copy(&ObjectKey::new(&hub_namespace, &key.object.name)) else {
+            return Ok(Next::Await);
+        };
+        let namespace = key.object.namespace.to_string();
+        let observed = orphan::Observed { namespace, namespace_uid: uid, copy: copy.into() };
+        let plan = orphan::plan(&observed, now.time);
+        record("orphaned-copy", key, &observed, now, &plan);
+        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await?)
+    }
+
+    /// Everything that is known about one deployment, each object looked up once.
+    fn observe(&self, project: &ProjectCache, key: &ProjectKey, packed: &PackedDeployment, now: Now) -> Observed {
+        let hub = &self.hub;
+        let (place, deployment) = (&key.object, packed.open());
+        let namespace_uid = project.namespace_uid(&place.namespace);
+        let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
+        let copy = hub.copy(&ObjectKey::new(&namespace, &place.name));
+        // Of data that is not known as it is at present nothing is said but that.
+        let knows_data = packed.references().is_empty() || !companions_fail(hub, &self.health, now);
+        let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada() && knows_data);
+        let (blocked, timing) = (&self.blocked, self.timing);
+        let hub_namespace = hub.namespaces.get(&ObjectKey::new("", &namespace));
+        let rival = self.projects.rival(&project.name, &namespace, hub_namespace.as_deref(), hub);
+        if rival == Some(Rival::Lives) {
+            self.projects.note_rival(&project.name, &namespace);
+        }
+        Observed {
+            rival,
+            hub_namespace_version: None,
+            project: project.name.clone(),
+            keeper: self.projects.keeper(project),
+            namespace_uid,
+            hub_namespace: hub_namespace.map(Shared::from),
+            data: self.observe_data(
+                project,
+                &namespace,
+                place,
+                packed.references(),
+                [Some(&deployment), copy.as_ref()],
+            ),
+            karmada: city.zip(copy.as_ref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
+            deployment: deployment.into(),
+            is_first_copy: copy.is_none() && !hub.has_copies(&namespace),
+            copy: copy.map(Shared::from),
+            hidden_copy: None,
+            turn_in: None,
+            unshown: self.unshown.of(key),
+            outage: None,
+            namespace_words: None,
+            blocked: blocked.of(key, now.instant),
+            repairs: blocked.repairs(key, hub.copies.count(), timing.repair_backoff_base, now.instant),
+            timing,
+        }
+    }
+
+    /// What is known of what a deployment refers to; `both`: it and its copy. Of the companions, only what this deployment
+    /// sees of them: others may use them by the thousands.
+    fn observe_data(
+        &self,
+        project: &ProjectCache,
+        hub_namespace: &str,
+        place: &ObjectKey,
+        references: &[Reference],
+        both: [Option<&WorkloadDeployment>; 2],
+    ) -> View {
+        let user = resolve::user_entry(&place.namespace, &place.name);
+        let sources = project.told_sources(&place.namespace, references);
+        let promised = both.into_iter().flatten();
+        let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
+        let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
+        // What its tenant may write does not count.
+        let [_, copy] = both;
+        let need = |data_ref: &DataRef| Need {
+            refers: references.iter().any(|of| of.data_ref == *data_ref),
+            promised: copy.is_some_and(|copy| companion::expects(copy, data_ref)),
+        };
+        let companion = |data_ref: DataRef| {
+            let facts = self.hub.companion(hub_namespace, &data_ref)?;
+            let (sources, source) = (project.sources(data_ref.kind), ObjectKey::new(&place.namespace, &data_ref.name));
+            let copied = sources.copy(&source);
+            let companion =
+                SharedCompanion::of(&facts, &user, need(&data_ref), copied.as_ref().map(|copied| &*copied.uid));
+            Some((data_ref, SharedCompanion { full: sources.full(&source), ..companion }))
+        };
+        let companions = data_refs.into_iter().filter_map(companion).collect();
+        let promised = copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).unwrap_or_default();
+        let deletions_wait = self.losses.holds_project(&project.name);
+        let late = |data_ref: &DataRef| {
+            let source = ObjectKey::new(&place.namespace, &data_ref.name);
+            Some((data_ref.clone(), project.sources(data_ref.kind).late(&source)?))
+        };
+        let late = sources.keys().filter_map(late).collect();
+        View {
+            limits: self.limits,
+            sources,
+            companions,
+            promised: promised.into_iter().collect(),
+            deletions_wait,
+            late,
+        }
+    }
+
+    /// What Karmada made of a copy, and of the companions that it expects.
+    fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
+        let hub = &self.hub;
+        let written = hub.copies.get(&ObjectKey::new(namespace, &copy.name_any())).and_then(|copy| copy.written());
+        let at = ObjectKey::new(namespace, &city.policy_name());
+        let policy = hub.policies.get(&at);
+        let policy_trouble = if hub.policies.is_unreadable(&at) {
+            Some("this operator cannot read it, and leaves it as it is".to_owned())
+        } else {
+            let refused = self.refused_policies.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
+            refused.or_else(|| hub.hides_places(namespace))
+        };
+        let parent = names::deployment_binding(&copy.name_any());
+        let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));
+        let goes_to = binding.as_ref().map_or(&[][..], |binding| &binding.clusters);
+        let attached = |data_ref: DataRef| {
+            let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
+            let facts = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
+            Some((data_ref, AttachedBinding::of(&facts, &parent, goes_to)))
+        };
+        let clusters: BTreeSet<String> = goes_to.iter().cloned().chain(hub.clusters_of(city)).collect();
+        let cluster = |name: String| {
+            let facts = hub.clusters.get(&ObjectKey::new("", &name))?;
+            Some((name, (*facts).clone()))
+        };
+        let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+        Karmada {
+            policy_lives: policy.as_ref().is_some_and(|policy| ownership::is_managed(policy.as_ref())),
+            policy_trouble,
+            phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
+            attached: expected.into_iter().filter_map(attached).collect(),
+            clusters: clusters.into_iter().filter_map(cluster).collect(),
+            drain_waits: self.moves.note(city, goes_to),
+            written,
+            binding: binding.map(|binding| (*binding).clone()),
+        }
+    }
+}
+
+/// The signals of a plan of which this was sent. An Event counts as reported once it is stored.
+fn heard(plan: &Decided, sent: &[Sent]) -> Vec<Signal> {
+    let is_event = |step: &Step<Project, Hub>| matches!(step, Step::Local(write) if write.object.kind == Kind::Event);
+    let event = plan.steps.iter().position(is_event);
+    let is_lost = event.is_some_and(|event| !matches!(sent.get(event), Some(Sent::Stored { .. })));
+    let counts = |signal: &&Signal| !(is_lost && matches!(signal, Signal::Reported(_)));
+    plan.signals.iter().filter(counts).cloned().collect()
+}

@@ -1,0 +1,362 @@
+//! What is known of the hub.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use kube::ResourceExt;
+
+use crate::controllers::management::wiring::index::{
+    Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
+    origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
+};
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        karmada::PropagationPolicy,
+        meta::annotation,
+        names::{self, CityCode, CityPolicyName, HubNamespace, Template},
+        referenced::{DataRef, PerKind, SourceKind},
+    },
+    io::{
+        clients::ControlPlane,
+        packed::PackedDeployment,
+        packed_instance::PackedInstance,
+        store::{ObjectKey, Store},
+    },
+    metrics::Metrics,
+    plan::{
+        self, NamespaceFacts, Shared,
+        admission::sharing::InUse,
+        management::{
+            city_policy::{
+                guard,
+                migration::{self, Consumer},
+                policy::Propagation,
+            },
+            collector::sweep,
+            observed::{
+                cluster::{self, ClusterFacts},
+                facts::{self, BindingFacts, CompanionFacts, Phase},
+            },
+            projector::{
+                dead_claim,
+                hand_over::{self, Unbound},
+                projection,
+            },
+            referenced_data::foreign_claim::ForeignClaim,
+            triggers::copy_city,
+        },
+        ownership,
+        references::annotated,
+    },
+};
+
+/// Uids of the members; absent where one says none.
+type Members = Option<Shared<BTreeSet<String>>>;
+
+/// The hub's caches.
+pub(crate) struct HubCache {
+    pub(crate) plane: ControlPlane<plan::Hub>,
+    /// Namespaces that a federator made, by [`project_index`].
+    pub(crate) namespaces: Arc<Store<NamespaceFacts, Index>>,
+    /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
+    pub(crate) copies: Arc<Store<PackedDeployment, Index>>,
+    /// Policies with the names that ours have, by [`namespace_index`], by city and by phase.
+    pub(crate) policies: Arc<Store<PropagationPolicy, Index>>,
+    /// What the cells wrote back: by the project that it says it belongs to ([`project_index`]), by the namespace there
+    /// ([`origin_namespace_index`]), by the deployment there ([`origin_deployment_index`]), and by the place that its
+    /// projection would have ([`origin_place_index`]).
+    pub(crate) instances: Arc<Store<PackedInstance, Index>>,
+    /// Companions, by [`namespace_index`] and [`others_index`].
+    companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
+    /// What Karmada made of deployments and companions, by [`namespace_index`], [`held_indices`], [`on_indices`] and
+    /// [`others_index`].
+    pub(crate) bindings: Arc<Store<BindingFacts, Index>>,
+    /// Member clusters, by city.
+    pub(crate) clusters: Arc<Store<ClusterFacts, Index>>,
+    /// The members that they are, after so many changes.
+    members: Mutex<Option<(u64, Members)>>,
+    /// Claims whose policy is gone, as the last sweep has found.
+    of_nobody: Mutex<ForeignClaims>,
+}
+
+/// Claims of policies that are not a city's, by hub namespace.
+pub(crate) type ForeignClaims = BTreeSet<(String, ForeignClaim)>;
+
+/// Whether a policy's name is that of a city policy.
+fn may_be_city_policy(policy: &ObjectKey) -> bool {
+    HubNamespace::parse(&policy.namespace).is_some() && CityPolicyName::parse(&policy.name).is_some()
+}
+
+/// Whether a binding's name is that of a template of ours.
+fn may_be_ours(binding: &ObjectKey) -> bool {
+    HubNamespace::parse(&binding.namespace).is_some() && Template::of_binding(&binding.name) != Template::Foreign
+}
+
+impl HubCache {
+    pub(crate) fn new(plane: ControlPlane<plan::Hub>) -> Self {
+        Self {
+            plane,
+            namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
+                facts.upstream().map(|(project, _)| project_index(&project)).into_iter().collect()
+            })),
+            copies: Arc::new(Store::inheriting(PackedDeployment::inherit, |key, copy: &PackedDeployment| {
+                let city = label_city(copy).map(|city| city_index(&key.namespace, &city));
+                city.into_iter().chain([namespace_index(&key.namespace)]).collect()
+            })),
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, policy: &PropagationPolicy| {
+                let city = CityPolicyName::parse(&key.name).map(|city| policies_index(&city));
+                let phase = Index::InPhase(Phase::of(&policy.spec));
+                city.into_iter().chain([namespace_index(&key.namespace), phase]).collect()
+            })),
+            instances: Arc::new(Store::new(|key, instance: &PackedInstance| {
+                let instance: &Instance = instance;
+                // What waits until a Cluster or a binding says more.
+                let asked = ownership::asking_cell(instance).is_some() || dead_claim::is_waiting(instance);
+                let owner = ownership::controller_of(instance).filter(|_| asked);
+                let of_owner = owner.map(|owner| Index::AskedOf(key.namespace.to_string(), owner.name.clone()));
+                let asks = of_owner.into_iter().chain(asked.then_some(Index::Asked));
+                let Ok(origin) = projection::identify(instance) else { return asks.collect() };
+                let of_origin = [
+                    project_index(&origin.project),
+                    origin_namespace_index(&origin.project, &origin.namespace),
+                    origin_deployment_index(&origin.project, &origin.namespace, &origin.deployment),
+                    origin_place_index(&origin.project, &origin.namespace, &key.name),
+                ];
+                asks.chain(of_origin).collect()
+            })),
+            companions: PerKind::new(|_| {
+                Arc::new(Store::new(|key, facts: &CompanionFacts| {
+                    let others = others_index(facts.foreign_claims());
+                    others.into_iter().chain([namespace_index(&key.namespace)]).collect()
+                }))
+            }),
+            bindings: Arc::new(Store::of_those(may_be_ours, |key, facts| {
+                let places = held_indices(facts).into_iter().chain(on_indices(facts));
+                let others = others_index(facts.foreign_claims()).filter(|_| !facts.template.is_deployment());
+                places.chain(others).chain([namespace_index(&key.namespace)]).collect()
+            })),
+            clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
+                cluster.city.iter().cloned().map(Index::Cluster).collect()
+            })),
+            members: Mutex::new(None),
+            of_nobody: Mutex::default(),
+        }
+    }
+
+    /// Companions of a kind, by [`namespace_index`].
+    pub(crate) fn companions(&self, kind: SourceKind) -> &Arc<Store<CompanionFacts, Index>> {
+        self.companions.get(kind)
+    }
+
+    /// One companion.
+    pub(crate) fn companion(&self, namespace: &str, data_ref: &DataRef) -> Option<Arc<CompanionFacts>> {
+        self.companions(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name))
+    }
+
+    /// Whether a namespace holds anything that a project has brought there; of a companion without known users nobody says so.
+    pub(crate) fn has_content(&self, namespace: &str) -> bool {
+        let index = namespace_index(namespace);
+        let holds = |kind| {
+            let companions = self.companions(kind).by_index(&index);
+            companions.iter().any(|companion| !sweep::has_no_known_user(companion))
+        };
+        self.has_copies(namespace) || SourceKind::ALL.into_iter().any(holds)
+    }
+
+    /// True if a namespace holds a copy of a deployment, or one that nobody can read.
+    pub(crate) fn has_copies(&self, namespace: &str) -> bool {
+        self.copies.count_by_index(&namespace_index(namespace)) > 0 || self.copies.has_unreadable(namespace)
+    }
+
+    /// The copy of a deployment.
+    pub(crate) fn copy(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
+        self.copies.get(key).map(|copy| copy.open())
+    }
+
+    /// What Karmada made of a deployment's copy.
+    pub(crate) fn binding_of(&self, namespace: &str, copy: &str) -> Option<Arc<BindingFacts>> {
+        self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
+    }
+
+    /// Uid of the cell that Karmada has bound a copy's deployment to.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub(crate) fn cell_of(&self, instance: &Instance) -> Result<String, Unbound> {
+        if !self.knows_karmada() {
+            return Err(Unbound::Unseen);
+        }
+        let namespace = instance.namespace().unwrap_or_default();
+        let name = hand_over::deployment_of(instance).ok_or(Unbound::NoOwner)?;
+        let deployment = self.copy(&ObjectKey::new(&namespace, name));
+        if !deployment.is_some_and(|of| hand_over::is_of(instance, &of)) {
+            return Err(Unbound::NoOwner);
+        }
+        let binding = self.binding_of(&namespace, name).filter(|binding| !binding.terminating);
+        let binding = binding.ok_or(Unbound::NoBinding)?;
+        let [cluster] = &binding.clusters[..] else { return Err(Unbound::Clusters(binding.clusters.len())) };
+        let facts = self.clusters.get(&ObjectKey::new("", cluster));
+        facts.and_then(|facts| facts.cell.clone()).ok_or_else(|| Unbound::Unnamed(cluster.clone()))
+    }
+
+    /// Uids of the cells that are members and not given up; absent while they are not known, or where one has none.
+    pub(crate) fn members(&self) -> Members {
+        if !self.knows_karmada() || self.clusters.has_unreadable("") {
+            return None;
+        }
+        // Each look at an Instance asks, and there may be a thousand Clusters, which hardly ever change.
+        let changes = self.clusters.changes();
+        let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|(of, _)| *of != changes) {
+            let members = cluster::members(self.clusters.values().iter().map(AsRef::as_ref));
+            *known = Some((changes, members.map(Shared::from)));
+        }
+        known.as_ref().and_then(|(_, members)| members.clone())
+    }
+
+    /// Instances that were written back by nobody who is a member; none while the members are not known.
+    pub(crate) fn instances_of_no_member(&self) -> Vec<Arc<PackedInstance>> {
+        let Some(members) = self.members() else { return Vec::new() };
+        let is_of_none = |instance: &Arc<PackedInstance>| {
+            ownership::cell_of(&***instance).is_none_or(|cell| !members.contains(cell))
+        };
+        self.instances.values().into_iter().filter(is_of_none).collect()
+    }
+
+    /// Whether everything is known that federation reads of the hub.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.namespaces.is_synced()
+            && self.copies.is_synced()
+            && self.policies.is_synced()
+            && self.companions.values().all(|of_kind| of_kind.is_synced())
+    }
+
+    /// The clusters that carry a city's label.
+    pub(crate) fn clusters_of(&self, city: &CityCode) -> Vec<String> {
+        self.clusters.keys_by_index(&Index::Cluster(city.clone())).into_iter().map(|key| key.name.to_string()).collect()
+    }
+
+    /// Where a city is, for its policy in a namespace; `copies` are its deployments there. Absent while it is not known.
+    pub(crate) fn place_of(&self, city: &CityCode, namespace: &str, copies: &[ObjectKey]) -> Option<guard::Observed> {
+        // What cannot be read is somewhere all the same.
+        if !self.knows_karmada() || self.clusters.has_unreadable("") || self.bindings.has_unreadable(namespace) {
+            return None;
+        }
+        let bindings: Vec<_> = copies.iter().filter_map(|copy| self.binding_of(namespace, &copy.name)).collect();
+        let bindings: Vec<&BindingFacts> = bindings.iter().map(AsRef::as_ref).collect();
+        let policy = self.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
+        let asked = policy.map(|policy| guard::digest(&policy.spec.placement));
+        let (on, under_way) = facts::places(city, asked.as_deref(), &bindings);
+        let cluster = |name: &str| Some((name.to_owned(), (*self.clusters.get(&ObjectKey::new("", name))?).clone()));
+        let named: BTreeSet<String> = on.iter().flatten().cloned().chain(self.clusters_of(city)).collect();
+        let clusters = named.iter().filter_map(|name| cluster(name)).collect();
+        let mut place = guard::Observed { on, under_way, clusters, ..guard::Observed::default() };
+        if place.on.is_empty() {
+            for key in self.clusters.keys() {
+                let held = self.bindings.count_by_index(&held_index(city, &key.name));
+                if held > 0 {
+                    place.elsewhere.insert(key.name.to_string(), held);
+                    place.clusters.extend(cluster(&key.name));
+                }
+            }
+        }
+        Some(place)
+    }
+
+    /// What cannot be read, so that nobody knows where cities are in a namespace, in words; nothing when all can.
+    pub(crate) fn hides_places(&self, namespace: &str) -> Option<String> {
+        let clusters = self.clusters.unreadable_in("").into_iter().map(|name| format!("Cluster {name}"));
+        let bindings = self.bindings.unreadable_in(namespace).into_iter();
+        let hidden = clusters.chain(bindings.map(|name| format!("ResourceBinding {namespace}/{name}"))).next()?;
+        Some(format!("it waits, for this operator cannot read {hidden}, and where cities are cannot be known"))
+    }
+
+    /// What a namespace shows of the way from claims to dependencies.
+    pub(crate) fn migration(&self, namespace: &str) -> migration::Observed {
+        let mut observed = migration::Observed::default();
+        for copy in self.copies.by_index(&namespace_index(namespace)) {
+            let copy = copy.open();
+            let expects = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
+            for data_ref in &expects {
+                if observed.required_by.contains_key(data_ref) || observed.claimed_by.contains_key(data_ref) {
+                    continue;
+                }
+                let binding = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
+                if let Some(binding) = self.bindings.get(&ObjectKey::new(namespace, &binding)) {
+                    let by = binding.required_by.iter().map(|by| by.name.clone()).collect();
+                    observed.required_by.insert(data_ref.clone(), by);
+                }
+                if let Some(companion) = self.companion(namespace, data_ref) {
+                    let claimant = companion.policy.clone().filter(|_| companion.cluster_policy.is_none());
+                    let of_all = facts::claimant(None, companion.cluster_policy.as_deref());
+                    observed.claimed_by.insert(data_ref.clone(), claimant.or(of_all));
+                }
+            }
+            let city = copy_city(&copy);
+            observed.consumers.push(Consumer { deployment: copy.name_any(), city, expects });
+        }
+        observed
+    }
+
+    /// Keeps the gauge of how far policies are on their way from claims to dependencies.
+    pub(crate) fn count_phases(&self, metrics: &Metrics) {
+        for phase in Phase::ALL {
+            metrics.policies(phase.label(), self.policies.count_by_index(&Index::InPhase(phase)));
+        }
+    }
+
+    /// Who uses what in a namespace of the hub, where policies that claim bring each object to one city alone; nothing
+    /// where it follows its users, or where that is not known.
+    pub(crate) fn claimed(&self, namespace: &str, propagation: Propagation) -> Option<Vec<InUse>> {
+        if !self.is_synced() {
+            return None;
+        }
+        let index = namespace_index(namespace);
+        let claims = || self.policies.by_index(&index).iter().any(|policy| Phase::of(&policy.spec) == Phase::Claims);
+        if propagation != Propagation::Selectors && !claims() {
+            return None;
+        }
+        let copies = self.copies.by_index(&index);
+        let used = copies.iter().filter(|copy| !copy.is_deleting()).filter_map(|copy| {
+            let copy = copy.open();
+            Some(InUse::of(&copy, copy_city(&copy)?))
+        });
+        Some(used.collect())
+    }
+
+    /// Whether the policy is known to be gone that has claimed something in a namespace; each sweep asks.
+    pub(crate) fn is_of_nobody(&self, namespace: &str, claim: &ForeignClaim) -> bool {
+        let of_nobody = self.of_nobody.lock().unwrap_or_else(PoisonError::into_inner);
+        of_nobody.contains(&(namespace.to_owned(), claim.clone()))
+    }
+
+    /// Keeps what a sweep has found of that.
+    pub(crate) fn note_of_nobody(&self, claims: ForeignClaims) {
+        *self.of_nobody.lock().unwrap_or_else(PoisonError::into_inner) = claims;
+    }
+
+    /// How many companions, and bindings of such, a policy claims.
+    pub(crate) fn claims_left(&self, namespace: &str, policy: &str) -> usize {
+        let index = namespace_index(namespace);
+        let companions: Vec<_> = self.companions.values().flat_map(|of_kind| of_kind.by_index(&index)).collect();
+        let bindings = self.bindings.by_index(&index);
+        migration::claims_left(policy, companions.iter().map(AsRef::as_ref), bindings.iter().map(AsRef::as_ref))
+    }
+
+    /// Whether what Karmada makes of things is known as it is at present.
+    pub(crate) fn knows_karmada(&self) -> bool {
+        self.bindings.is_live() && self.clusters.is_live() && self.policies.is_live() && self.copies.is_live()
+    }
+
+    /// True if the copies of ConfigMaps and Secrets are known as they are at present.
+    pub(crate) fn knows_companions(&self) -> bool {
+        SourceKind::ALL.iter().all(|kind| self.companions(*kind).is_live())
+    }
+}
+
+#[cfg(test)]
+#[path = "hub_cache_tests.rs"]
+mod tests;

@@ -1,0 +1,198 @@
+//! The work queues of the management side, one per controller, and what a key is in each.
+//!
+//! Keys are parsed where they are made, so that no controller takes names apart, and none can be handed another's key.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::sync::Notify;
+
+use crate::{
+    api::{
+        names::{CityCode, ProjectName},
+        referenced::DataRef,
+    },
+    io::{
+        queue::{Key, Queue},
+        store::ObjectKey,
+    },
+};
+
+/// One queue per controller.
+#[derive(Default)]
+pub(crate) struct Queues {
+    pub(crate) workload: Arc<Queue<ProjectKey>>,
+    pub(crate) federator: Arc<Queue<ProjectKey>>,
+    pub(crate) policy: Arc<Queue<PolicyKey>>,
+    pub(crate) projector: Arc<Queue<InstanceKey>>,
+    pub(crate) companion: Arc<Queue<CompanionKey>>,
+    /// A Cluster has changed. All of them are looked at together, so there are no keys.
+    pub(crate) clusters: Notify,
+}
+
+impl Queues {
+    /// A project can be reached again: what failed in it may try now.
+    pub(crate) fn retry_project(&self, project: &ProjectName) {
+        self.workload.retry_now(project);
+        self.federator.retry_now(project);
+        self.companion.retry_now(project);
+        self.projector.retry_now(&Some(project.clone()));
+    }
+
+    /// A project is let go.
+    pub(crate) fn forget_project(&self, project: &ProjectName) {
+        self.workload.forget_lane(project);
+        self.federator.forget_lane(project);
+        self.companion.forget_lane(project);
+        self.projector.forget_lane(&Some(project.clone()));
+    }
+}
+
+/// An object of a project.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ProjectKey {
+    pub(crate) project: ProjectName,
+    pub(crate) object: ObjectKey,
+}
+
+impl ProjectKey {
+    pub(crate) fn new(project: &ProjectName, namespace: &str, name: &str) -> Self {
+        Self { project: project.clone(), object: ObjectKey::new(namespace, name) }
+    }
+}
+
+impl fmt::Display for ProjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.project, self.object)
+    }
+}
+
+impl Key for ProjectKey {
+    type Lane = ProjectName;
+
+    fn lane(&self) -> ProjectName {
+        self.project.clone()
+    }
+}
+
+/// The companion of a ConfigMap or Secret, by its source in the project.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CompanionKey {
+    pub(crate) project: ProjectName,
+    /// The source's namespace.
+    pub(crate) namespace: Arc<str>,
+    /// The source in it.
+    pub(crate) data_ref: DataRef,
+}
+
+impl CompanionKey {
+    pub(crate) fn new(project: &ProjectName, namespace: &str, data_ref: DataRef) -> Self {
+        Self { project: project.clone(), namespace: namespace.into(), data_ref }
+    }
+
+    /// Where the source is.
+    pub(crate) fn source(&self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace.clone(), name: self.data_ref.name.as_str().into() }
+    }
+}
+
+impl fmt::Display for CompanionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}/{}", self.project, self.namespace, self.data_ref)
+    }
+}
+
+impl Key for CompanionKey {
+    type Lane = ProjectName;
+
+    fn lane(&self) -> ProjectName {
+        self.project.clone()
+    }
+}
+
+/// The policy of a city in a hub namespace, which is its lane.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PolicyKey {
+    /// The hub namespace.
+    pub(crate) namespace: Arc<str>,
+    pub(crate) city: CityCode,
+}
+
+impl fmt::Display for PolicyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.city)
+    }
+}
+
+impl Key for PolicyKey {
+    type Lane = Arc<str>;
+
+    /// Each deployment of the city brings several events, and each look goes over all of them.
+    const REST: Duration = Duration::from_millis(200);
+
+    fn lane(&self) -> Arc<str> {
+        self.namespace.clone()
+    }
+}
+
+/// What the projector looks at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum InstanceKey {
+    /// A place in a project, where a hub Instance is to be shown, or is no longer.
+    Place(ProjectKey),
+    /// A hub Instance that names no project that is worked on. All of these are one lane.
+    Unresolved(ObjectKey),
+}
+
+impl fmt::Display for InstanceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Place(place) => place.fmt(f),
+            Self::Unresolved(instance) => write!(f, "unresolved:{instance}"),
+        }
+    }
+}
+
+impl Key for InstanceKey {
+    type Lane = Option<ProjectName>;
+
+    fn lane(&self) -> Option<ProjectName> {
+        match self {
+            Self::Place(place) => Some(place.project.clone()),
+            Self::Unresolved(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With lanes, namespaces and names as bare strings, a project without a name would have had the keys of the
+    /// Instances that belong to none.
+    #[test]
+    fn no_project_has_the_lane_of_what_belongs_to_none() {
+        let instance = ObjectKey::new("ns", "web-0");
+        let lost = InstanceKey::Unresolved(instance.clone());
+        for name in ["", "unresolved", "cell"] {
+            let place = InstanceKey::Place(ProjectKey { project: ProjectName::new(name), object: instance.clone() });
+            assert!(place != lost && place.lane() != lost.lane(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_project_that_is_let_go_takes_its_keys_and_nobody_elses() {
+        let (queues, gone, other) = (Queues::default(), ProjectName::new("gone"), ProjectName::new("other"));
+        for project in [&gone, &other] {
+            let key = ProjectKey::new(project, "ns", "web");
+            queues.workload.add(key.clone());
+            queues.federator.add(key.clone());
+            queues.projector.add(InstanceKey::Place(key));
+            queues.companion.add(CompanionKey::new(project, "ns", DataRef::secret("db")));
+        }
+        queues.projector.add(InstanceKey::Unresolved(ObjectKey::new("ns", "web-0")));
+        queues.policy.add(PolicyKey { namespace: "gone".into(), city: CityCode::parse("dfw").unwrap() });
+        queues.forget_project(&gone);
+        let depths = (queues.workload.depth(), queues.federator.depth(), queues.companion.depth());
+        assert_eq!((depths, queues.projector.depth(), queues.policy.depth()), ((1, 1, 1), 2, 1));
+    }
+}

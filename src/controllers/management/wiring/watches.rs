@@ -1,0 +1,180 @@
+//! The watches of the management side: of the hub, of each project that is engaged, and of the sources in it once they are
+//! used.
+
+use std::sync::{Arc, Weak};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
+use tokio_util::sync::CancellationToken;
+
+use crate::controllers::management::{
+    federator::{
+        blocked::{self, BlockedDeployments},
+        latency::Latency,
+    },
+    hub::hub_cache::HubCache,
+    projects::{
+        losses::{self, Losses, Scope},
+        project_cache::ProjectCache,
+        registry::ProjectRegistry,
+    },
+    wiring::triggers::Triggers,
+};
+use crate::{
+    api::{
+        compute::{Instance, Workload, WorkloadDeployment},
+        karmada::{Cluster, PropagationPolicy, ResourceBinding},
+        meta::label,
+        names::ProjectName,
+        neighbours::{LocationBinding, Network},
+        referenced::SourceKind,
+    },
+    controllers::{Watches, namespace_facts, with},
+    io::{
+        clients::ControlPlane,
+        clock::Now,
+        feed::Feed,
+        health::Health,
+        packed::{self, PackedDeployment, PackedWorkload},
+        packed_instance::PackedInstance,
+        watch::{Metadata, PAGE_SIZE},
+    },
+    metrics::Metrics,
+    plan::{
+        self, Kind, Plane,
+        management::observed::{cluster::ClusterFacts, facts::CompanionFacts},
+    },
+    timing::Timing,
+};
+
+/// Objects per page where nearly all are passed over.
+const SOURCES_PAGE_SIZE: u32 = 100;
+
+/// Starts and ends watches. What they bring goes into the caches, and from there to the triggers.
+pub(crate) struct ManagementWatches {
+    pub(crate) hub: Arc<HubCache>,
+    pub(crate) projects: Arc<ProjectRegistry>,
+    pub(crate) triggers: Arc<Triggers>,
+    pub(crate) blocked: Arc<BlockedDeployments>,
+    pub(crate) latency: Arc<Latency>,
+    pub(crate) losses: Arc<Losses>,
+    /// Whether the Networks of projects are watched.
+    pub(crate) networks: bool,
+    /// Whether the project's cluster is a cell as well.
+    pub(crate) beside_cell: bool,
+    pub(crate) health: Health,
+    pub(crate) metrics: Metrics,
+    pub(crate) timing: Timing,
+    pub(crate) stop: CancellationToken,
+}
+
+impl ManagementWatches {
+    /// Watches the hub.
+    pub(crate) fn start_hub(&self) {
+        self.losses.guard_hub(&self.hub, &self.projects);
+        self.triggers.listen_to_hub();
+        let (hub, metrics) = (Arc::downgrade(&self.hub), self.metrics.clone());
+        let triggers = Arc::downgrade(&self.triggers);
+        let on_fresh = move || {
+            with(&hub, |hub| hub.count_phases(&metrics));
+            with(&triggers, |triggers| triggers.everything_again());
+        };
+        let hub = &self.hub;
+        let watches = self.watches(&hub.plane, &self.stop, Scope::Hub, on_fresh);
+        let scope = label::UPSTREAM_NAMESPACE;
+        watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
+        // Without a selector: the Go operator's carry no label of ours, and are taken over.
+        watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
+        let mirrors = label::UPSTREAM_CLUSTER;
+        watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &hub.namespaces);
+        let feed = Feed { keep: namespace_facts, about: |_| true, store: hub.namespaces.clone() };
+        hub.plane.feed(Kind::Namespace, Arc::new(feed));
+        let companions = format!("{}=true", label::REFERENCED_DATA);
+        let facts = |of: Metadata| CompanionFacts::of(&of.metadata);
+        for kind in SourceKind::ALL {
+            let store = hub.companions(kind);
+            watches.metadata(kind.into(), &companions, PAGE_SIZE, facts, store.clone());
+            hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, about: |_| true, store: store.clone() }));
+        }
+        watches.objects::<ResourceBinding, _>("", packed::binding, &hub.bindings);
+        watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
+        // Without a selector: one without its labels is to be reported, not overlooked.
+        watches.written::<Instance, _>("", PackedInstance::of_hub, &hub.instances);
+    }
+
+    /// Takes a project in: its objects are worked on from now on. `uid`: which project of this name it is, where it is one
+    /// tenant's among many.
+    pub(crate) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, uid: Option<&str>) {
+        let networks = self.networks;
+        self.losses.guard_project(&plane, name);
+        let project = Arc::new(ProjectCache::new(name, plane, networks, uid, self.stop.child_token()));
+        self.triggers.listen_to_project(&project);
+        if let Some(before) = self.projects.insert(project.clone()) {
+            before.stop.cancel();
+        }
+        self.metrics.projects(self.projects.all().len());
+        let (triggers, of): (Weak<Triggers>, Weak<ProjectCache>) =
+            (Arc::downgrade(&self.triggers), Arc::downgrade(&project));
+        let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
+        let watches = self.watches(&project.plane, &project.stop, Scope::Project(name.clone()), on_fresh);
+        watches.written::<Workload, _>("", PackedWorkload::of, &project.workloads);
+        // What Karmada brought for the cell of the same cluster is not the project's to federate once more; and whatever the
+        // cell does not run is.
+        let is_original: fn(&PackedDeployment) -> bool =
+            if self.beside_cell { PackedDeployment::is_original } else { |_| true };
+        watches.written_about::<WorkloadDeployment, _>(is_original, PackedDeployment::of, &project.deployments);
+        watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
+        watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
+        let projections = label::UPSTREAM_CLUSTER;
+        watches.written::<Instance, _>(projections, PackedInstance::of_project, &project.instances);
+        if let Some(networks) = &project.networks {
+            watches.start::<PartialObjectMeta<Network>, _>("", |_| (), networks);
+        }
+        tracing::info!(project = %name, "project engaged");
+    }
+
+    /// Watches the ConfigMaps and Secrets of a project, from the first that is referred to on. Of those nobody refers to,
+    /// nothing is kept.
+    pub(crate) fn watch_sources(&self, project: &ProjectCache) {
+        if !project.begins_to_watch_sources() {
+            return;
+        }
+        let scope = Scope::Project(project.name.clone());
+        let watches = self.watches(&project.plane, &project.stop, scope, || ());
+        for kind in SourceKind::ALL {
+            let sources = project.sources(kind).clone();
+            watches.metadata(kind.into(), "", SOURCES_PAGE_SIZE, |_| (), sources);
+        }
+    }
+
+    /// Lets a project go. Nothing is deleted by that.
+    pub(crate) fn disengage(&self, name: &ProjectName) {
+        let Some(project) = self.projects.remove(name) else { return };
+        project.stop.cancel();
+        self.losses.forget(name);
+        self.latency.forget_project(name);
+        blocked::tell(&self.metrics, &self.blocked.forget_project(name, Now::read().instant));
+        self.metrics.projects(self.projects.all().len());
+        tracing::info!(project = %name, "project disengaged");
+        self.triggers.project_gone(name);
+    }
+
+    fn watches<'a, P: Plane>(
+        &'a self,
+        plane: &'a ControlPlane<P>,
+        stop: &'a CancellationToken,
+        scope: Scope,
+        on_fresh: impl Fn() + Send + Sync + 'static,
+    ) -> Watches<'a, P> {
+        Watches {
+            plane,
+            health: &self.health,
+            metrics: &self.metrics,
+            timing: if scope == Scope::Hub { self.timing.of_hub_watches() } else { self.timing },
+            stop,
+            tenant: matches!(&scope, Scope::Project(name) if self.projects.get(name).is_some_and(|of| of.tenant)),
+            on_fresh: Arc::new(on_fresh),
+            on_listed: Some(losses::reporter(&self.losses, scope)),
+        }
+    }
+}
