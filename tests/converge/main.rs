@@ -49,6 +49,8 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Vandalism::EditProjection),
         Just(Vandalism::EditDeployment),
         Just(Vandalism::EditCopy),
+        // No decision rests on the words of a condition.
+        Just(Vandalism::Messages),
     ];
     let edit = prop_oneof![
         (proptest::sample::subsequence(vec![0, 1, 2], 0..=3), 0..4_i32, 0..2_u32)

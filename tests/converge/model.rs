@@ -221,6 +221,23 @@ impl Model {
         }
     }
 
+    /// Every condition gets this message, as from a release with other words.
+    pub fn reword(&mut self, message: &str) {
+        for object in self.objects.values_mut() {
+            let bodies = object.intents.values_mut().chain([&mut object.base]);
+            let conditions = bodies.filter_map(|body| body.pointer_mut("/status/conditions")?.as_array_mut());
+            let mut reworded = false;
+            for condition in conditions.flatten().filter(|condition| condition["message"].is_string()) {
+                condition["message"] = json!(message);
+                reworded = true;
+            }
+            if reworded {
+                self.version += 1;
+                object.version = self.version;
+            }
+        }
+    }
+
     /// The uid of each object.
     pub fn uids(&self) -> BTreeMap<Key, String> {
         self.objects.iter().map(|(key, object)| (key.clone(), object.uid.clone())).collect()

@@ -122,6 +122,8 @@ pub enum Vandalism {
     EditProjection,
     EditDeployment,
     EditCopy,
+    /// Every condition gets other words.
+    Messages,
 }
 
 /// A runtime of a size that depends on the template, so that a new template is a new claim.
@@ -273,6 +275,11 @@ impl World {
             Vandalism::EditCopy => {
                 let key = (Kind::WorkloadDeployment, HUB_NS.to_owned(), deployment);
                 self.now.hub.merge(&key, &json!({ "spec": by_hand() }));
+            }
+            Vandalism::Messages => {
+                for model in [&mut self.now.project, &mut self.now.hub, &mut self.now.cell] {
+                    model.reword(CITIES[city]);
+                }
             }
             Vandalism::EditProjection => {
                 self.now.project.merge(&mine, &json!({ "spec": { "location": { "name": "the moon" } } }));

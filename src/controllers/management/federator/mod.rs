@@ -544,3 +544,38 @@ fn heard(plan: &Decided, sent: &[Sent]) -> Vec<Signal> {
     let counts = |signal: &&Signal| !(is_lost && matches!(signal, Signal::Reported(_)));
     plan.signals.iter().filter(counts).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{api::reason::Reason, plan::event};
+
+    /// An Event that was refused counted as reported, and was never sent again.
+    #[test]
+    fn event_that_is_not_stored_does_not_count_as_reported() {
+        let deployment: WorkloadDeployment = serde_json::from_value(json!({
+            "metadata": { "name": "web", "namespace": "shop", "uid": "u" },
+            "spec": {
+                "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        let note = event::Note {
+            severity: event::Severity::Warning,
+            reason: Reason::BindingMissing,
+            action: "Federating",
+            text: "it is missing",
+        };
+        let told = event::on(&deployment, "workload-deployment-federator", &note, jiff::Timestamp::UNIX_EPOCH);
+        let reported = Signal::Reported(Reason::BindingMissing);
+        let plan = Decided { steps: vec![Step::Local(told)], next: Next::Await, signals: vec![reported.clone()] };
+        assert_eq!(heard(&plan, &[Sent::Refused]), []);
+        assert_eq!(heard(&plan, &[Sent::Done]), [], "it got lost");
+        assert_eq!(heard(&plan, &[]), [], "it was not sent");
+        assert_eq!(heard(&plan, &[Sent::Stored { uid: "e".into(), standing: None }]), [reported]);
+    }
+}

@@ -99,7 +99,7 @@ mod tests {
         let on_hub = failing("secrets", hub.plane.name());
         hub.companions(SourceKind::Secret).set_live(false);
         let (words, blind) = now().unwrap();
-        assert!(words.contains("secrets is forbidden") && !blind, "{words}");
+        assert!(words.contains("secrets in hub") && !blind, "{words}");
         assert!(companions_fail(hub, &health, Now::read()));
         on_hub.fine();
         hub.companions(SourceKind::Secret).set_live(true);

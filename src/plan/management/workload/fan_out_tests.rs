@@ -590,3 +590,20 @@ fn workload_of_a_project_that_cannot_be_read_says_so_once_the_error_lasts() {
     assert_eq!(available["reason"], "ProjectRefused");
     assert!(available["message"].as_str().unwrap().ends_with(": workloaddeployments is forbidden"), "{available}");
 }
+
+/// A Workload that was older in the cache than its deployments had a wanted deployment deleted, and old templates applied.
+#[test]
+fn live_read_of_the_workload_precedes_what_takes_away_or_goes_back() {
+    let mut world = World::with(&["dfw", "ord"]);
+    world.settle(&workload(&json!([placement("a", &["dfw", "ord"])])));
+    let mut smaller = workload(&json!([placement("a", &["dfw"])]));
+    smaller.spec.template.spec.runtime.sandbox.as_mut().unwrap().containers[0].image = "another".into();
+    let writes = world.plan(&smaller);
+    let is_read = |write: &Write<Project>| matches!(write.op, Op::ConfirmUnchanged { .. });
+    let changes = |write: &Write<Project>| matches!(write.op, Op::Delete { .. } | Op::Apply { status: false, .. });
+    let touched: Vec<&str> = writes.iter().filter(|write| changes(write)).map(|write| &*write.object.name).collect();
+    assert!(touched.contains(&"web-a-dfw") && touched.contains(&"web-a-ord"), "{writes:?}");
+    let first = writes.iter().position(changes).unwrap();
+    let read = writes.iter().position(is_read).unwrap();
+    assert!(read < first && writes[read].object.name == "web", "{writes:?}");
+}
