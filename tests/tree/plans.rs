@@ -186,11 +186,27 @@ fn cycle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     })
 }
 
+/// Code without what `use` lists after such a path.
+fn without_paths_after(path: &str, code: &str) -> String {
+    let mut parts = code.split(path);
+    let mut left = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut depth = 0_i32;
+        let end = part.char_indices().find(|(_, c)| {
+            depth += i32::from(*c == '{') - i32::from(*c == '}');
+            depth < 0 || depth == 0 && [';', ',', '}', '('].contains(c)
+        });
+        left.push_str(&part[end.map_or(part.len(), |(at, _)| at)..]);
+    }
+    left
+}
+
 /// Which modules of a directory and its folders use which: by what stands after `super::`, after the name of a folder and, where
 /// it is given, after their own path.
 fn uses(dir: &str, own_path: Option<&str>) -> BTreeMap<String, BTreeSet<String>> {
     // What all plans share is apart from the plans of each side.
-    let (deep, dir) = (dir != "src/plan", root().join(dir));
+    let (deep, is_controllers) = (dir != "src/plan", dir.starts_with("src/controllers"));
+    let dir = root().join(dir);
     let files = rust_files(&dir);
     let here = |file: &&PathBuf| !is_test(file) && !file.ends_with("mod.rs") && (deep || file.parent() == Some(&dir));
     let folders: BTreeSet<String> = files
@@ -202,7 +218,11 @@ fn uses(dir: &str, own_path: Option<&str>) -> BTreeMap<String, BTreeSet<String>>
     let of = |file: &PathBuf| {
         let code: Vec<String> =
             production(file).lines().map(|line| line.split("//").next().unwrap().to_owned()).collect();
-        let code = code.join("\n");
+        let mut code = code.join("\n");
+        if is_controllers {
+            // Plans have folders of the same names.
+            code = without_paths_after("plan::", &code);
+        }
         let module = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let paths = ["super::"].into_iter().chain(own_path).chain(folders.iter().map(String::as_str));
         let mut used: BTreeSet<String> = paths.flat_map(|path| named_after(path, &code)).collect();
