@@ -217,8 +217,8 @@ async fn mirrored(project: &Client) -> usize {
     }
 }
 
-/// Waits until the manager's memory has stayed as it is for ten seconds, prints it, and answers with what is resident, in
-/// KiB. Freed memory goes back to the system a moment after it was freed, and only while something goes on.
+/// Waits until the manager's resident memory has not changed for ten seconds, prints it, and returns it in KiB. The allocator
+/// returns freed memory to the system with a delay, and only while the process allocates.
 async fn settle(manager: &Operator, what: &str) -> usize {
     let (mut before, mut same) = (0, 0);
     for _ in 0..90 {

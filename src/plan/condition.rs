@@ -92,7 +92,7 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
 }
 
 /// The wire carries whole seconds; more would make every comparison with the stored object fail.
-fn whole_seconds(now: Timestamp) -> Time {
+pub(super) fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 

@@ -27,20 +27,22 @@ pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
 /// A run of the suites.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// What [`find`] has found.
+    /// chainsaw, as [`find`] returns it.
     pub program: PathBuf,
     /// The suites for a testbed with networks and quota, or those for any other.
     pub gated: bool,
     /// More arguments for chainsaw.
     pub more: &'a [String],
-    /// Whether what chainsaw says, thousands of lines, goes to the terminal as it says it. Else it is in the testbed's
-    /// folder, and its end is in the error when suites have failed.
+    /// True if the output of chainsaw, thousands of lines, goes to the terminal. Otherwise it goes to `chainsaw.log` in the
+    /// testbed's folder, and the error has its last lines if suites fail.
     pub shown: bool,
 }
 
 impl Run<'_> {
-    /// Runs the suites on a testbed that has these operators on it. An error when they do not pass, which says where what
-    /// was there is kept.
+    /// Runs the suites on a testbed with these operators.
+    ///
+    /// # Errors
+    /// Suites fail. The error names the folder with the logs and objects of the testbed.
     pub async fn on(&self, bed: &Testbed, operators: &mut [Operator]) -> Result<()> {
         let said = bed.dir().join("chainsaw.log");
         if passes(self, bed, operators, &said).await? {
@@ -53,7 +55,7 @@ impl Run<'_> {
     }
 }
 
-/// The last that chainsaw has said.
+/// The last lines of chainsaw's output.
 fn end_of(said: &Path) -> String {
     const LINES: usize = 80;
     let said = fs::read_to_string(said).unwrap_or_default();

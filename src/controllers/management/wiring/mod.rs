@@ -1,4 +1,4 @@
-//! From a change to the keys of those whom it concerns.
+//! Watches, indexes, triggers and queues: which keys a change enqueues.
 
 pub(crate) mod index;
 pub(crate) mod listeners;

@@ -328,6 +328,18 @@ mod tests {
     use super::*;
     use crate::plan::management::observed::facts::WITHHELD;
 
+    /// A cell reports readiness. It has no say in what was delivered to it.
+    #[test]
+    fn last_delivery_in_the_report_of_a_cell_is_ignored() {
+        let forged = serde_json::json!({ "lastDelivery": { "copyUID": "c1", "time": "2026-01-01T00:00:00Z" } });
+        let mut copy = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
+        copy.status = serde_json::from_value(forged).unwrap();
+        let deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
+        let verdict = Verdict::no(Reason::HubRefused, "refused");
+        let said = say(&deployment, Some(&copy), (verdict, None), None, &[], Timestamp::UNIX_EPOCH);
+        assert!(!said.writes.is_empty() && !format!("{:?}", said.writes).contains("lastDelivery"), "{:?}", said.writes);
+    }
+
     /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user
     /// and on every cell.
     #[test]

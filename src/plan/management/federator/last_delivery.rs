@@ -1,20 +1,18 @@
-//! What was delivered of a deployment last: recorded in its status, so that a loss can be told from what has yet to arrive, also
-//! by a manager that has just started.
+//! The last delivery of a deployment, recorded in its status. A loss can be told from what has yet to arrive by it, also by a
+//! manager that has just started.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use crate::plan::management::observed::facts::SharedCompanion;
 use crate::{
     api::{
         compute::{LastDelivery, WorkloadDeployment},
         meta::annotation,
         referenced::DataRef,
     },
-    plan::references::annotated,
+    plan::{condition::whole_seconds, management::observed::facts::SharedCompanion, references::annotated},
 };
 
 /// The last delivery of this very copy, if the deployment's status records one.
@@ -24,7 +22,7 @@ pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<
     (Some(&delivery.copy_uid) == copy.metadata.uid.as_ref()).then_some(delivery)
 }
 
-/// What to record now that everything the copy lists has arrived on these clusters.
+/// The delivery to record once everything that the copy lists has arrived on these clusters.
 ///
 /// The recorded delivery stays as it is, and costs no write, unless the copy, its clusters or its data are others, or a
 /// companion was created anew since.
@@ -42,7 +40,7 @@ pub(super) fn now(
         copy_uid: copy.uid().unwrap_or_default(),
         clusters: clusters.to_vec(),
         data: listed.iter().map(ToString::to_string).collect(),
-        time: Time(whole_seconds(newest.map_or(now, |newest| newest.max(now)))),
+        time: whole_seconds(newest.map_or(now, |newest| newest.max(now))),
     };
     let holds = |recorded: &LastDelivery| {
         newest.is_none_or(|newest| newest <= recorded.time.0)
@@ -60,10 +58,6 @@ pub(super) fn was_on(delivery: &LastDelivery, clusters: &[String]) -> bool {
 pub(super) fn had(delivery: &LastDelivery, data_ref: &DataRef) -> bool {
     let name = data_ref.to_string();
     delivery.data.contains(&name)
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// Deployments of releases that did not record it: read from the messages of those releases. Can be deleted one release
