@@ -32,8 +32,8 @@ fn the_page_of_reasons_says_whose_each_is() {
     for reason in Reason::ALL.iter().filter(|reason| !matches!(reason.class(), Class::Success | Class::Event)) {
         let start = format!("| `{reason}` | {} | ", reason.rank());
         let row = page.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
-        // What may be either's calls for the platform.
-        let is_tenants = row.starts_with("whoever owns") || row.starts_with("whoever writes the template");
+        // "platform, or the tenant" calls for the platform.
+        let is_tenants = row.starts_with("tenant | ");
         assert_eq!(reason.waits_for() == WaitsFor::Tenant, is_tenants, "{reason}: {row}");
     }
 }
