@@ -40,9 +40,9 @@ pub mod label {
     pub const INSTANCE_NAMESPACE: &str = "compute.datumapis.com/instance-namespace";
     /// On companions, the copies of ConfigMaps and Secrets that deployments use: `"true"`. Scopes our watches to them.
     pub const REFERENCED_DATA: &str = "compute.datumapis.com/referenced-data";
-    /// On a hub namespace: [`super::PROTECTED`] makes Karmada refuse its deletion (karmada-behaviour, fact 53).
+    /// On a hub namespace: [`super::PROTECTED`] makes Karmada refuse its deletion (fact 53).
     pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
-    /// On what a policy has claimed: the policy's own id (karmada-behaviour, fact 1).
+    /// On what a policy has claimed: the policy's own id (fact 1).
     pub const KARMADA_CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
     /// On what a ClusterPropagationPolicy has claimed, and on its binding: that policy's own id (fact 67).
     pub const KARMADA_CLUSTER_CLAIM: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
@@ -74,7 +74,7 @@ pub mod annotation {
     pub const SOURCE_GENERATION: &str = "compute.datumapis.com/source-generation";
     /// Beside it: uid of that object. A copy of an earlier version gets it with the next apply that is due.
     pub const SOURCE_UID: &str = "compute.datumapis.com/source-uid";
-    /// On a copy that Karmada made: uid of its template on the hub (karmada-behaviour, fact 5).
+    /// On a copy that Karmada made: uid of its template on the hub (fact 5).
     pub const TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
     /// On a WorkloadDeployment, on all planes: the companions that it needs (JSON array of `Kind/name`). On the hub it
     /// decides what Karmada brings to the cell (fact 19).

@@ -187,7 +187,7 @@ pub fn claimant_of(claim: &str) -> Option<&str> {
 /// What the name of an Instance's ResourceClaim begins with.
 const CLAIM_PREFIX: &str = "instance-";
 
-/// Name of the binding that Karmada makes for a template (karmada-behaviour, fact 2).
+/// Name of the binding that Karmada makes for a template (fact 2).
 pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{name}-{}", kind.to_lowercase())
 }

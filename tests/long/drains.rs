@@ -340,7 +340,7 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
 /// The city in `dfw`, in so many namespaces, each with one instance and its Secret. A move may take `arrival` seconds.
 pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
     // Real Karmada takes longer for everything, a good move included. Of a member that was away it sees nothing for up to a
-    // minute more, since its informers try again ever more rarely (fact 71), and what is sent back then stays there.
+    // minute more, since its informers try again ever more rarely (fact 80), and what is sent back then stays there.
     let arrival = if std::env::var_os("KARMADA_BIN").is_some() { arrival.max(75) } else { arrival };
     let management =
         format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");
@@ -364,7 +364,7 @@ pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
 fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
     RUNTIME.block_on(async {
         let mut stage = Box::pin(stage(2, 10)).await;
-        // Away comes last: of a member that was away, Karmada's cache may miss objects, which then stay there (fact 71).
+        // Away comes last: of a member that was away, Karmada's cache may miss objects, which then stay there (fact 80).
         let obstacles =
             [Obstacle::Taint, Obstacle::Label, Obstacle::Api, Obstacle::Conflict, Obstacle::Provider, Obstacle::Away];
         for obstacle in obstacles {

@@ -342,3 +342,40 @@ fn the_page_of_settings_has_every_waiting_period_with_its_default() {
     }
     assert_eq!(listed, Timing::KEYS, "docs/configuration.md lists them in the order of src/timing.rs");
 }
+
+/// The numbers that a text cites as "fact N" or "facts N".
+fn facts_cited(text: &str) -> impl Iterator<Item = &str> {
+    let cites = ["fact ", "facts "].into_iter().flat_map(|word| text.split(word).skip(1));
+    cites.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()).filter(|number| !number.is_empty())
+}
+
+#[test]
+fn page_of_karmada_has_every_cited_fact_and_every_contract_test() {
+    let page = fs::read_to_string(root().join("docs/karmada.md")).unwrap();
+    let lists = page.split("\nTest: ").skip(1).filter_map(|rest| rest.split("\n\n").next());
+    let spans = lists.flat_map(|list| list.split('`').skip(1).step_by(2)).filter(|span| !span.contains('/'));
+    let named: BTreeSet<String> = spans.map(str::to_owned).collect();
+    let mut tests = BTreeSet::new();
+    for file in rust_files(&root().join("tests/it/karmada_contract")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let found = text.split("#[test]\nfn ").skip(1).filter_map(|rest| rest.split('(').next());
+        tests.extend(found.map(str::to_owned));
+    }
+    assert_eq!(named, tests);
+    let mut seen = 0;
+    for folder in ["src", "tests", "e2e/testbed/src"] {
+        for file in rust_files(&root().join(folder)) {
+            for number in facts_cited(&fs::read_to_string(&file).unwrap()) {
+                assert!(page.contains(&format!("\n### Fact {number}\n")), "{}: fact {number}", file.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 60, "the reader of cites sees only {seen}: it is broken");
+}
+
+#[test]
+fn cites_of_facts_are_found() {
+    let text = "as measured (fact 13, and facts 21 to 24); \"fact \", in fact none";
+    assert_eq!(facts_cited(text).collect::<Vec<_>>(), ["13", "21"]);
+}

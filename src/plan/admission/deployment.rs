@@ -15,7 +15,7 @@ use crate::{
     plan::ownership,
 };
 
-/// Annotations that decide what is copied where: to write one is a power of its own (karmada-behaviour, fact 19).
+/// Annotations that decide what is copied where: to write one is a power of its own (fact 19).
 pub const POWERS: [&str; 3] =
     [annotation::EXPECTED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR, annotation::FEDERATION_NAMESPACE];
 

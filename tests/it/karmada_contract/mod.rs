@@ -1,7 +1,6 @@
 //! What we rely on in Karmada, fact by fact, against the stand-in, or against real Karmada when `KARMADA_BIN` and
-//! `KARMADA_CRDS` are set. Each test is named after what was measured; the numbers are those of the list of facts that
-//! the stand-in's documentation claims. What can be shown on one of the two alone says on the other that it is skipped,
-//! and why. Whatever must *not* happen is watched for two seconds.
+//! `KARMADA_CRDS` are set. Each test is named after what was measured. The numbers are those of `docs/karmada.md`. A test that
+//! one of the two cannot show prints there that it is skipped, and why. What must *not* happen is watched for two seconds.
 
 mod claims;
 mod dependencies;

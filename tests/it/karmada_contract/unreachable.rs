@@ -64,7 +64,7 @@ fn facts_32_and_70_the_works_of_deleted_templates_wait_for_their_cluster() {
         hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
         there(&hub.dfw, "ConfigMap", &ns, "data").await;
         // A change of each travels: Karmada's view of the member is up to date. Right after a cluster has come back it is
-        // not, and what is deleted then loses its Work at once while its copy stays (fact 71).
+        // not, and what is deleted then loses its Work at once while its copy stays (fact 80).
         hub.config(&ns, "data", "w").await;
         let touch = json!({ "metadata": { "annotations": { "touched": "1" } } });
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", touch).await;

@@ -71,33 +71,24 @@ impl Flavour {
 /// on a change of a parent's spec or of a dependency, the binding controller on a change of a binding's spec. What it has
 /// seen it forgets with the process.
 ///
-/// It keeps these facts of its measured behaviour, each of them a test in `tests/it/karmada_contract`: 1 claims; 2 bindings,
-/// their names, owners and finalizers; 3 scheduling, Works, `FullyApplied`; 4 namespaces; 5 marks on the member; 7 labels
-/// and annotations propagate; 8 others' additions survive, our fields are put back; 10 status comes back through the
-/// interpreter's own Lua; 12 deletion does not wait for the member; 13 a policy that goes leaves the object; 15 to 18
-/// dependencies; 19 only of the own namespace; 21 to 24, 26 and 27 the way from claims to dependencies, and 28 back; 29 no
-/// cluster fits; 30 the taint is named; 31 the window of a cluster that has gone away; 32, 70 Works of a deleted template
-/// wait for their cluster; 33 what is there already is refused; 34, 35 claims of other policies; 36 a dependency that
-/// comes late; 37 the feature gate off; 38 no script, or one that raises; 39 an invalid name is told; 40, 41 odd dependency
-/// annotations; 42 a cluster that loses its label; 43 defaults of a policy; 46 to 48, 64 and 65 affinity groups; 49, 50 a
-/// lost binding stays lost until a touch; 51, 52 claims outlive policies and labels; 53 protection (by an admission
-/// policy); 54 copies are put back; 55, 62 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of members
-/// come back; 58 a late write, when a test asks for it ([`StandIn::write_late`]); 59 the empty result; 63 long names; 66 a
-/// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims;
-/// 71 what is suspended; 73 each change counts, be it changed back; 74 what a hook returns has lost which empty value was a
-/// list; 75 without references an empty value is removed, and none below a name with `@ # | * ?`; 77 what a policy
-/// preserves stays on the member; 78 a status update that holds nothing but the status leaves everything else as it is; 79
-/// a lazy policy that changes waits for the template. Fact 72 was read and not measured: where the credentials of members
-/// are, which the bed keeps there.
+/// It keeps the facts of `docs/karmada.md`, each of them a test in `tests/it/karmada_contract`. It does not keep 6, 14, 44, 45
+/// and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for), 72 (the bed keeps the members' credentials)
+/// and 80 (its watches are back at once).
 ///
-/// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
-/// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another policy was
-/// quicker; 25 where all is changed at once, copies are made anew each time; 31 the window lasts 2 s unless a test makes
-/// it longer, a cluster that is slow to answer counts as there for 15 s, one whose APIs cannot be read keeps those that it
-/// had, where Karmada lists what it could read, and one that is back is ready at once; 38 a script that comes back is asked by itself, where Karmada
-/// asks it when a template is touched; 39 is tried again after half a second at most; 43 a selector's namespace is filled
-/// in a moment after the policy is written; 74, 75 values are removed in order, where Karmada has none; 77 it is kept for
-/// what the policy claims, not for its dependencies, and Karmada's marks stay with it. It does not keep 6, 14, 44, 45 and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
+/// Other simplifications:
+/// - 2: the distributor's finalizer comes with the binding. Karmada adds it once the script has answered.
+/// - 24: a template that no policy selects any more always keeps its claim. Karmada removes it unless another policy was
+///   quicker.
+/// - 25: copies are always recreated. Karmada recreates them in most runs.
+/// - 31: a cluster stays ready for 2 s unless a test makes it longer. A slow cluster counts as ready for 15 s. One whose APIs
+///   cannot be read keeps those that it had, where Karmada lists what it could read. One that is back is ready at once.
+/// - 38: a script that comes back is asked at once. Karmada asks it when a template is touched.
+/// - 39: the distributor tries again after half a second at most.
+/// - 43: a selector's namespace is filled in a moment after the policy is written.
+/// - 53: an admission policy protects objects. In Karmada a webhook does.
+/// - 58: a late write happens only when a test asks for it ([`StandIn::write_late`]).
+/// - 74, 75: values are removed in order. Karmada has no order.
+/// - 77: objects are preserved for what the policy claims, not for its dependencies. Karmada's marks stay on them.
 #[derive(Debug)]
 pub struct StandIn {
     controls: Arc<Controls>,

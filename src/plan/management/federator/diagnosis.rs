@@ -1,6 +1,6 @@
 //! What the hub shows of a deployment on its way to the cell -> whether it is there, and if not, why not.
 //!
-//! Each cause is reported by evidence that was measured (karmada-behaviour, facts 29 to 41 and 49), with the object and
+//! Each cause is reported by evidence that was measured (facts 29 to 41 and 49), with the object and
 //! Karmada's own words.
 
 use kube::ResourceExt;
