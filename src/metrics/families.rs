@@ -72,31 +72,31 @@ families! {
     seconds: Family<Controller, Histogram, Buckets> = timed(0.001, 14),
         "controller_runtime_reconcile_time_seconds", "Length of reconciles";
     workers: Family<Controller, Gauge>,
-        "controller_runtime_max_concurrent_reconciles", "Reconciles that a controller may make at a time";
+        "controller_runtime_max_concurrent_reconciles", "Most concurrent reconciles of a controller";
     active: Family<Controller, Gauge>, "controller_runtime_active_workers", "Reconciles under way";
     depth: Family<Queue, Gauge>, "workqueue_depth", "Keys ready to be reconciled";
     adds: Family<Queue, Counter>, "workqueue_adds", "Keys that became ready to be reconciled";
-    retries: Family<Queue, Counter>, "workqueue_retries", "Keys put back to be looked at again later";
+    retries: Family<Queue, Counter>, "workqueue_retries", "Keys queued again for later";
     queued: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
         "workqueue_queue_duration_seconds", "How long keys were ready before a worker took them";
     worked: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
-        "workqueue_work_duration_seconds", "How long workers had their keys";
+        "workqueue_work_duration_seconds", "How long workers processed keys";
     requests: Family<RequestLabels, Counter>,
         "rest_client_requests", "Requests to API servers, by the kind of server";
     request_seconds: Family<Verb, Histogram, Buckets> = timed(0.001, 16),
         "rest_client_request_duration_seconds", "How long API servers took to begin their answer";
     writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
     taken_over: Family<Taken, Counter>,
-        "compute_fields_taken_over", "Objects whose fields passed from another field manager to this operator";
+        "compute_fields_taken_over", "Objects with fields taken over from another field manager";
     contested: Family<Controller, Gauge>,
-        "compute_contested_objects", "Objects in which somebody else takes back again and again what is written";
+        "compute_contested_objects", "Objects in which another client repeatedly reverts writes";
     watch_failures: Family<WatchFailure, Counter>, "compute_watch_failures", "Failed attempts to list or watch";
     watch_replaced: Family<Watch, Counter>, "compute_watch_replaced", "Watches replaced because they went silent";
     undecodable: Family<Undecodable, Counter>,
         "compute_undecodable_objects", "Objects that could not be read and were skipped";
-    quota_enabled: Gauge, "compute_quota_enforcement_enabled", "Whether Instances wait for quota";
+    quota_enabled: Gauge, "compute_quota_enforcement_enabled", "1 if Instances wait for quota";
     quota_failures: Family<Reason, Counter>,
-        "compute_quota_eval_failures", "Looks at an Instance's quota that gave no answer";
+        "compute_quota_eval_failures", "Failed evaluations of an Instance's quota";
     quota_unanswered: Family<Reason, Gauge>,
         "compute_quota_unanswered_instances", "Instances that wait for quota and get no answer";
     quota_orphans: Counter,
@@ -104,7 +104,7 @@ families! {
     quarantined: Family<Reason, Gauge>,
         "compute_federation_quarantined_objects", "Hub Instances that cannot be shown in a project";
     companions_present: Family<Namespace, Gauge>,
-        "compute_referenced_data_companions_present", "Companions that the cell has, of those that are expected";
+        "compute_referenced_data_companions_present", "Expected companions that the cell has";
     companions_expected: Family<Namespace, Gauge>,
         "compute_referenced_data_companions_expected", "Companions that deployments of the cell expect";
     data_wait: Family<Namespace, Histogram, Buckets> = timed(0.005, 16),
@@ -114,45 +114,45 @@ families! {
     repairs: Counter,
         "compute_federation_repairs", "Templates touched because their binding or Work on the hub was removed";
     blocked: Family<BlockedReason, Gauge>,
-        "compute_federation_blocked_deployments", "Deployments that something keeps from being delivered, by reason and by who can mend it";
+        "compute_federation_blocked_deployments", "Deployments that are blocked on their way to the cell, by reason and by who has to act";
     policy_claims_given_up: Counter,
-        "compute_federation_guard_given_up", "City policies that went although companions were still claimed by them";
+        "compute_federation_guard_given_up", "City policies deleted although they still claimed companions";
     phases: Family<PhaseLabel, Gauge>,
-        "compute_federation_policies", "City policies by how far they are on their way from claims to dependencies";
+        "compute_federation_policies", "City policies by phase of the migration from claims to dependencies";
     refused: Gauge,
         "compute_federation_migration_refused",
         "1 while city policies stay with claims because Karmada does not bring dependencies";
     assumed: Family<AssumedLabel, Gauge>,
         "compute_federation_karmada_assumed",
         "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
-    sweeps: Family<ResultLabel, Counter>, "compute_sweeps", "Sweeps of the hub that have come to their end";
-    sweep_seconds: Gauge<f64, AtomicU64>, "compute_sweep_last_duration_seconds", "How long the last sweep took";
-    sweep_ended: Gauge, "compute_sweep_last_end_timestamp_seconds", "When the last sweep ended, since 1970";
+    sweeps: Family<ResultLabel, Counter>, "compute_sweeps", "Finished sweeps of the hub, by result";
+    sweep_seconds: Gauge<f64, AtomicU64>, "compute_sweep_last_duration_seconds", "Length of the last sweep";
+    sweep_ended: Gauge, "compute_sweep_last_end_timestamp_seconds", "End of the last sweep, in seconds since 1970";
     collected: Family<KindLabel, Counter>,
-        "compute_companions_collected", "Companions removed because nobody uses them any more";
+        "compute_companions_collected", "Companions removed because they were unused";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
     left_on_clusters: Family<ClusterLabel, Gauge>,
-        "compute_federation_left_on_clusters", "Works that Karmada keeps for a cluster of what is deleted on the hub";
-    works_removed: Counter, "compute_federation_works_removed", "Works removed that Karmada had forgotten";
+        "compute_federation_left_on_clusters", "Works that Karmada keeps on a cluster for objects deleted on the hub";
+    works_removed: Counter, "compute_federation_works_removed", "Removed Works that Karmada had forgotten";
     deletions_paused: Family<PlaneLabel, Gauge>,
         "compute_deletions_paused",
-        "Control planes on which deletions wait because many known objects are missing";
+        "Control planes with paused deletions because many known objects are missing";
     stranded: Gauge,
         "compute_federation_stranded_namespaces",
-        "Hub namespaces whose project, or whose namespace in it, does not exist, and which hold something";
+        "Hub namespaces with objects of a project or namespace that does not exist";
     mislabelled: Gauge,
-        "compute_federation_mislabelled_clusters", "Clusters that hold a city without carrying its label";
-    drains: Family<State, Gauge>, "compute_federation_drains", "Cities that are to leave a cluster, by state";
+        "compute_federation_mislabelled_clusters", "Clusters that hold a city without its label";
+    drains: Family<State, Gauge>, "compute_federation_drains", "Cities that have to leave a cluster, by state";
     latency: Family<LegLabel, Histogram, Buckets> = timed(0.01, 17),
         "compute_federation_latency_seconds",
         "How long federation takes, by leg: to the hub, from there to the cell's report, and from that to the status";
     certificates: Family<CertificateLabel, Gauge>,
-        "compute_certificate_expiration_timestamp_seconds", "Until when a certificate is good, since 1970";
+        "compute_certificate_expiration_timestamp_seconds", "End of a certificate's validity, in seconds since 1970";
     kubeconfigs: Family<HostLabel, Gauge>,
         "compute_kubeconfig_unusable",
-        "1 while the files of a kubeconfig have changed and cannot be used: what was read before stays in use";
+        "1 while the changed files of a kubeconfig cannot be used, and the earlier ones stay in use";
     projects: Gauge, "compute_projects_engaged", "Project control planes that are watched";
-    leader: Gauge, "leader_election_master_status", "Whether this process leads";
+    leader: Gauge, "leader_election_master_status", "1 if this process leads";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -34,22 +34,22 @@ impl Default for Process {
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        gauge(&mut encoder, "process_start_time_seconds", "When the process began, since 1970", Some(self.started))?;
+        gauge(&mut encoder, "process_start_time_seconds", "Start of the process, since 1970", Some(self.started))?;
         let cpu = read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_seconds(&stat));
         if let Some(cpu) = cpu {
-            let help = "Time that the process has computed, in user and system mode";
+            let help = "CPU time of the process, in user and system mode";
             let cpu = ConstCounter::new(cpu);
             let metric = encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?;
             cpu.encode(metric)?;
         }
         let status = read_to_string("/proc/self/status").unwrap_or_default();
         let (resident, virtually) = (bytes(&status, "VmRSS:"), bytes(&status, "VmSize:"));
-        gauge(&mut encoder, "process_resident_memory_bytes", "Memory that the process has", resident)?;
-        gauge(&mut encoder, "process_virtual_memory_bytes", "Address space that the process has", virtually)?;
+        gauge(&mut encoder, "process_resident_memory_bytes", "Resident memory of the process", resident)?;
+        gauge(&mut encoder, "process_virtual_memory_bytes", "Virtual memory of the process", virtually)?;
         let open = read_dir("/proc/self/fd").ok().and_then(|files| u32::try_from(files.count()).ok()).map(f64::from);
-        gauge(&mut encoder, "process_open_fds", "Files that the process has open", open)?;
+        gauge(&mut encoder, "process_open_fds", "Open files of the process", open)?;
         let limits = read_to_string("/proc/self/limits").unwrap_or_default();
-        gauge(&mut encoder, "process_max_fds", "Files that it may have open", most_files(&limits))
+        gauge(&mut encoder, "process_max_fds", "Most files that the process may open", most_files(&limits))
     }
 }
 

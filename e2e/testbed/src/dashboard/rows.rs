@@ -152,7 +152,7 @@ const CITIES: &[Panel] = &[
     ),
     (
         "Taken over",
-        "Objects whose fields passed from another field manager to this operator",
+        "Objects with fields taken over from another field manager",
         "short",
         &[(
             "sum by (plane, kind) (increase(compute_fields_taken_over_total{$target}[$__rate_interval]))",
@@ -278,7 +278,7 @@ const WORK: &[Panel] = &[
     ),
     (
         "Taken back",
-        "Objects in which somebody else takes back again and again what is written, by controller",
+        "Objects in which another client repeatedly reverts writes, by controller",
         "short",
         &[("sum by (controller) (compute_contested_objects{$target})", "{{controller}}")],
     ),
