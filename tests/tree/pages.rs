@@ -170,8 +170,8 @@ const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 /// The tests that ask a real API server.
 const SERVED: &str = "tests/tree/served.rs";
 
-/// What runbooks and comments of `config/` have a reader type that wants pods, Karmada's chart or a federation of the Go
-/// operator, and that nobody has run: `docs/runbooks/README.md` says so.
+/// What runbooks, the page of deploying and comments of `config/` have a reader type that wants pods, Karmada's chart or a
+/// federation of the Go operator, and that nobody has run: `docs/runbooks/README.md` says so.
 const UNRUN: [&str; 10] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",
