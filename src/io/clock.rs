@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::server_clock::ServerClock;
+
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
@@ -19,6 +21,12 @@ impl Now {
     /// Reads the clock.
     pub fn read() -> Self {
         Self { time: Timestamp::now(), instant: tokio::time::Instant::now().into_std() }
+    }
+
+    /// The same moment by a server's clock, for a decision that compares it with times that this server has written.
+    #[must_use]
+    pub fn on(self, server: &ServerClock) -> Self {
+        Self { time: server.time(self.time), ..self }
     }
 }
 

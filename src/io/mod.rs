@@ -28,6 +28,8 @@ pub mod server_clock;
 pub mod shared_parts;
 pub mod sources;
 pub mod store;
+#[cfg(test)]
+pub(crate) mod stub_server;
 mod uid;
 pub mod watch;
 mod watched;
@@ -167,6 +169,7 @@ impl Error {
                     401 => Class::Unauthenticated,
                     403 => Class::Forbidden,
                     400 | 405 | 413 | 415 | 422 => Class::Invalid,
+                    500 if does_not_fit_its_kind(&status.message) => Class::Invalid,
                     _ => Class::Retry,
                 },
                 _ => Class::Retry,
@@ -243,6 +246,12 @@ impl Error {
             (Self::Api { .. }, Class::Invalid) => "invalid",
         }
     }
+}
+
+/// True if these are the words with which an API server refuses to apply what does not fit the kind's definition, as a list with
+/// two items of one key. It answers with HTTP 500 then (`structured-merge-diff` of k8s.io/apimachinery).
+fn does_not_fit_its_kind(words: &str) -> bool {
+    words.starts_with("failed to create typed patch object ")
 }
 
 /// Whether these are words of admission for what is forbidden. An authorizer names whoever lacks a right, and so, in its own
@@ -339,6 +348,17 @@ mod tests {
             let status = kube::core::Status::failure("no", "").with_code(code).boxed();
             let error = Error::Api { call: "list".into(), source: Box::new(kube::Error::Api(status)) };
             assert_eq!(error.label(), label, "{code}");
+        }
+    }
+
+    /// A deployment that older definitions had stored, and the hub's refused, was reported as a hub that does not answer.
+    #[test]
+    fn object_that_does_not_fit_its_kind_is_invalid_although_the_server_answers_500() {
+        let words = r#"failed to create typed patch object (ns/web; compute.datumapis.com/v1alpha, Kind=WorkloadDeployment): .spec.env: duplicate entries for key [name="A"]"#;
+        for (words, class) in [(words, Class::Invalid), ("etcdserver: request timed out", Class::Retry)] {
+            let status = kube::core::Status::failure(words, "").with_code(500).boxed();
+            let error = Error::Api { call: "apply".into(), source: Box::new(kube::Error::Api(status)) };
+            assert_eq!(error.class(), class, "{words}");
         }
     }
 

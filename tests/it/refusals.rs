@@ -1,10 +1,13 @@
 //! One write that is refused keeps nothing else back, and ends when its cause does.
 
-use kube::ResourceExt;
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use crate::common::{
-    RUNTIME, World, apply,
+    RUNTIME, World, api, apply,
     beds::{Wish, alone, shared},
     condition, delete, deployment, eventually,
     example_app::SWEEPS,
@@ -191,9 +194,111 @@ async fn reports_a_webhook_that_is_away(world: &World, ns: &str, away: Away<'_>)
     .await;
 }
 
+/// Waits until `Federated` of this deployment has words that contain these, with this reason; or, without a reason, until it
+/// is true without them.
+async fn federated(world: &World, ns: &str, name: &str, reason: Option<&str>, words: &str) {
+    eventually(&format!("{name} reports {reason:?}: {words}"), || async {
+        let said = condition(&get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("none")?, "Federated");
+        let contains = said["message"].as_str().unwrap_or_default().contains(words);
+        let right = match reason {
+            Some(reason) => contains && said["reason"] == reason,
+            None => !contains && said["status"] == "True",
+        };
+        if right { Ok(()) } else { Err(said.to_string()) }
+    })
+    .await;
+}
+
+/// A ResourceQuota answers with HTTP 403, as a missing right does. It was reported nowhere.
+async fn reports_a_quota_of_the_project(world: &World, ns: &str) {
+    let none = json!({ "count/instances.compute.datumapis.com": "0" });
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none", "namespace": ns }, "spec": { "hard": none },
+    });
+    apply(&world.project, quota).await;
+    // As the controller of quotas would.
+    let quotas = api(&world.project, "ResourceQuota", ns);
+    let counted = json!({ "status": { "hard": none, "used": none } });
+    quotas.patch_status("none", &PatchParams::default(), &Patch::Merge(counted)).await.unwrap();
+    apply(&world.project, workload(ns, "counted", &["dfw"], 1)).await;
+    federated(world, ns, "counted-p-dfw", Some("InstancesNotShown"), "exceeded quota: none").await;
+    delete(&world.project, "ResourceQuota", ns, "none").await;
+    federated(world, ns, "counted-p-dfw", None, "exceeded quota").await;
+    eventually("the Instance is shown", || async {
+        get(&world.project, "Instance", ns, "counted-p-dfw-0").await.map(drop).ok_or("not yet".to_owned())
+    })
+    .await;
+}
+
+/// The project lets a deployment's spec change, and none of its metadata: the federator's own mark is refused. Nothing
+/// after it was written, and nothing was reported.
+async fn reports_a_mark_that_the_project_refuses(world: &World, ns: &str) {
+    apply(&world.project, workload(ns, "marked", &["dfw"], 1)).await;
+    ready(world, ns, "marked", 1).await;
+    let unless = format!(
+        "object.metadata.namespace != '{ns}' || object.metadata.name != 'marked-p-dfw' || object.spec != oldObject.spec"
+    );
+    let rule = Refusal { name: ns, kind: (GROUP, "workloaddeployments"), operation: "UPDATE", unless: &unless };
+    let deployments = api(&world.project, "WorkloadDeployment", ns);
+    let probe = json!({ "metadata": { "annotations": { "example.com/probe": "" } } });
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    let attempt = async || deployments.patch("marked-p-dfw", &params, &Patch::Merge(&probe)).await.map(drop);
+    rule.begin_with(&world.project, attempt).await;
+    let mut uses = workload(ns, "marked", &["dfw"], 1);
+    uses["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+        json!([{ "secretRef": { "name": "of-marked" } }]);
+    apply(&world.project, uses).await;
+    federated(world, ns, "marked-p-dfw", Some("ProjectRefused"), "not while the rule stands").await;
+    eventually("what is known of its data is reported beside it", || async {
+        let deployment = get(&world.project, "WorkloadDeployment", ns, "marked-p-dfw").await.ok_or("none")?;
+        let said = condition(&deployment, "ReferencedDataReady");
+        if said["reason"] == "SourceNotFound" { Ok(()) } else { Err(said.to_string()) }
+    })
+    .await;
+    rule.end(&world.project).await;
+    federated(world, ns, "marked-p-dfw", None, "not while the rule stands").await;
+}
+
+/// Definitions of the Go operator store a variable that is there twice; a server-side apply to ours refuses it.
+async fn reports_what_only_older_definitions_store(world: &World, ns: &str) {
+    let name = "workloaddeployments.compute.datumapis.com";
+    let ours = get(&world.project, "CustomResourceDefinition", "", name).await.unwrap();
+    let mut older = ours.data.clone();
+    forget_list_types(&mut older["spec"]);
+    let replace = async |spec: &Value| {
+        let patch = json!([{ "op": "replace", "path": "/spec", "value": spec }]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+        api(&world.project, "CustomResourceDefinition", "").patch(name, &PatchParams::default(), &patch).await.unwrap();
+    };
+    replace(&older["spec"]).await;
+    let mut twice = deployment(ns, "twice", "dfw");
+    twice["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] =
+        json!([{ "name": "A", "value": "1" }, { "name": "A", "value": "2" }]);
+    let all = api(&world.project, "WorkloadDeployment", ns);
+    eventually("the older definition is in force", || async {
+        let object = serde_json::from_value(twice.clone()).unwrap();
+        all.create(&PostParams::default(), &object).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    federated(world, ns, "twice", Some("HubRefused"), "uplicate").await;
+    delete(&world.project, "WorkloadDeployment", ns, "twice").await;
+    replace(&ours.data["spec"]).await;
+}
+
+fn forget_list_types(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !name.starts_with("x-kubernetes-list-"));
+            fields.values_mut().for_each(forget_list_types);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_list_types),
+        _ => {}
+    }
+}
+
 /// Nothing was reported, however long it lasted: an HTTP 500 counted as an error that passes.
 #[test]
-fn webhook_away_on_any_plane_is_reported_where_the_user_looks() {
+fn refused_write_on_any_plane_is_reported_where_the_user_looks() {
     RUNTIME.block_on(async {
         let short = "timing:\n  errorGraceSeconds: 2\n  deliveryGraceSeconds: 1\n";
         let world = alone(Wish { management: short.into(), cell: short.into(), ..Wish::default() }).await;
@@ -252,5 +357,8 @@ fn webhook_away_on_any_plane_is_reported_where_the_user_looks() {
             get(&world.project, "Instance", &ns, "shown-p-dfw-0").await.map(drop).ok_or("not yet".to_owned())
         })
         .await;
+        reports_a_quota_of_the_project(world, &ns).await;
+        reports_a_mark_that_the_project_refuses(world, &ns).await;
+        reports_what_only_older_definitions_store(world, &ns).await;
     });
 }

@@ -37,6 +37,8 @@ pub struct Options {
     pub cells: Vec<String>,
     /// Which Karmada.
     pub karmada: Flavour,
+    /// Whether Karmada evicts what is on a cluster with a `NoExecute` taint that its policy does not tolerate.
+    pub evict_tainted: bool,
     /// Whether Instances are served by the provider stand-in.
     pub provider: bool,
     /// Whether cells wait for networks, and how long the stand-in for network services takes to make one.
@@ -65,6 +67,7 @@ impl Default for Options {
         Self {
             cells: vec!["dfw".into(), "ord".into()],
             karmada: Flavour::from_env(),
+            evict_tainted: false,
             provider: true,
             networks: None,
             data: true,
@@ -141,7 +144,7 @@ impl Testbed {
         let mut real = None;
         if let Flavour::Real { bin, crds } = &options.karmada {
             progress("starting Karmada");
-            real = Some(Real::start(&dir, bin, crds, &hub, &etcd.url).await?);
+            real = Some(Real::start(&dir, (bin, crds), options.evict_tainted, &hub, &etcd.url).await?);
             hub.start_controllers()?; // it looks for new kinds only every half minute
         }
         let mut bed = Self {
@@ -226,7 +229,9 @@ impl Testbed {
             for cell in self.cells.values() {
                 clients.push((cell.name().to_owned(), cell.client().await?));
             }
-            self.stand_in = Some(StandIn::start(self.hub.client().await?, clients, self.dir.join("karmada.log")));
+            let stand_in = StandIn::start(self.hub.client().await?, clients, self.dir.join("karmada.log"));
+            stand_in.evict_tainted(self.options.evict_tainted);
+            self.stand_in = Some(stand_in);
         }
         Ok(())
     }
@@ -284,7 +289,8 @@ impl Testbed {
     pub async fn upgrade_karmada(&mut self, bin: &Path, crds: &Path) -> Result<()> {
         Real::check(bin, crds)?;
         self.real = None;
-        self.real = Some(Real::start(&self.dir, bin, crds, &self.hub, &self.etcd.url).await?);
+        self.real =
+            Some(Real::start(&self.dir, (bin, crds), self.options.evict_tainted, &self.hub, &self.etcd.url).await?);
         self.options.karmada = Flavour::Real { bin: bin.into(), crds: crds.into() };
         clusters_ready(&self.hub.client().await?, self.cells.len()).await
     }

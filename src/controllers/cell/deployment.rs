@@ -40,6 +40,7 @@ impl Reconciler for DeploymentController {
         if !caches.knows_all() {
             return Ok(Next::Await);
         }
+        let now = now.on(caches.plane.connection().clock());
         let Some(deployment) = caches.deployments.get(key) else {
             self.contests.forget(key);
             return Ok(Next::Await);
@@ -94,3 +95,7 @@ impl DeploymentController {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "deployment_tests.rs"]
+mod tests;

@@ -5,20 +5,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    api::{meta::label, names::ProjectName},
+    api::{
+        meta::{finalizer, gate, label},
+        names::ProjectName,
+    },
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
+        stub_server::{StubServer, not_found},
     },
     plan::{
         NamespaceFacts,
-        cell::{Features, claim::Names},
+        cell::{Features, RESOURCES, claim::Names},
     },
 };
 
 /// A cell that does not answer, with the quota of one project engaged; it holds no namespace and no Instance.
 fn controller() -> (QuotaController, ProjectName) {
-    let config = || kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+    controller_of("http://127.0.0.1:9")
+}
+
+/// The same for a cell and a project at this address.
+fn controller_of(url: &str) -> (QuotaController, ProjectName) {
+    let config = || kube::Config::new(url.parse().unwrap());
     let features = Features { networks: false, quota: true, abandon_claims: false, data: false };
     let caches = Arc::new(Caches::new(ControlPlane::new("cell", Connection::new(config()).unwrap()), features));
     caches.uid.set("uid-of-dfw".into()).unwrap();
@@ -129,4 +138,73 @@ async fn the_quota_of_a_project_that_is_gone_is_let_go_once_its_last_claim_is_le
     controller.caches.instances.replace(Vec::new(), 3);
     controller.backends.retire_unused("ns-here");
     assert!(known().is_none());
+}
+
+/// A granted claim that had just gone was an error; the Instance waited for a retry.
+#[tokio::test]
+async fn granted_claim_that_has_just_gone_is_created_again_in_the_same_look() {
+    let server = StubServer::start(None, |request| match request.line.split_once(' ') {
+        Some(("GET", _)) => not_found("resourceclaims", "web-0"),
+        _ => (201, serde_json::from_str(&request.body).unwrap_or_default()),
+    });
+    let server = server.await;
+    let (controller, project) = controller_of(&server.url);
+    let deployment: crate::api::compute::WorkloadDeployment = serde_json::from_value(json!({
+        "metadata": { "name": "web", "namespace": "ns-1", "uid": "d1", "resourceVersion": "1" },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw", "replicas": 1,
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap();
+    let instance: Instance = serde_json::from_value(json!({
+        "metadata": {
+            "name": "web-0", "namespace": "ns-1", "uid": "i1", "resourceVersion": "1",
+            "creationTimestamp": "2026-05-01T12:00:00Z", "finalizers": [finalizer::QUOTA],
+            "ownerReferences": [{
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": "web", "uid": "d1",
+                "controller": true,
+            }],
+        },
+        "spec": {
+            "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [],
+            "controller": { "templateHash": "h", "schedulingGates": [{ "name": gate::QUOTA }] },
+        },
+    }))
+    .unwrap();
+    let labels = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
+    let facts = NamespaceFacts {
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ..NamespaceFacts::default()
+    };
+    let caches = &controller.caches;
+    let namespace = ObjectKey::new("", "ns-1");
+    caches.namespaces.observe(Incoming { key: namespace, uid: "n".into(), version: 2, value: Some(facts.into()) });
+    caches.deployments.replace(vec![Incoming::new(&deployment.clone(), Some(deployment))], 2);
+    caches.instances.replace(vec![Incoming::new(&instance.clone(), Some(instance.clone()))], 2);
+    let backend = controller.backends.known(&project).unwrap();
+    let claim: ResourceClaim = serde_json::from_value(json!({
+        "metadata": {
+            "name": names::resource_claim_name("web-0"), "namespace": "web", "uid": "c1", "resourceVersion": "3",
+            "creationTimestamp": "2026-05-01T12:00:01Z",
+            "labels": {
+                label::SOURCE_CLUSTER: "dfw", label::CELL_UID: "uid-of-dfw", label::INSTANCE_NAMESPACE: "ns-1",
+            },
+        },
+        "spec": { "consumerRef": { "apiGroup": "g", "kind": "Project", "name": "shop" }, "requests": [{ "resourceType": RESOURCES[0], "amount": 1 }] },
+        "status": { "conditions": [{
+            "type": "Granted", "status": "True", "reason": "QuotaAvailable", "message": "",
+            "lastTransitionTime": "2026-05-01T12:00:02Z",
+        }] },
+    }))
+    .unwrap();
+    backend.claims.replace(vec![Incoming::new(&claim.clone(), Some(claim))], 3);
+    let key = QuotaKey { project: Some(project), instance: ObjectKey::new("ns-1", "web-0") };
+    let done = controller.reconcile(&key, Now::read(), Duration::ZERO).await;
+    let lines: Vec<String> = server.seen().into_iter().map(|request| request.line).collect();
+    assert!(done.is_ok(), "{done:?} {lines:?}");
+    let first = lines.iter().position(|line| line.starts_with("GET") && line.contains("/resourceclaims/"));
+    let then = lines.iter().position(|line| line.starts_with("POST") && line.ends_with("/resourceclaims"));
+    assert!(first.is_some() && first < then, "{lines:?}");
 }

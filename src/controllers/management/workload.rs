@@ -58,6 +58,7 @@ impl Reconciler for WorkloadController {
         if !project.is_synced() {
             return Ok(Next::Await);
         }
+        let now = now.on(project.plane.connection().clock());
         let Some(workload) = project.workloads.get(&key.object).and_then(|packed| packed.open()) else {
             self.contests.forget(key);
             return Ok(Next::Await);

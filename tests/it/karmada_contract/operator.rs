@@ -5,7 +5,7 @@ use std::time::Instant;
 use testbed::{audit::Audit, operator::Operator, pki::User};
 
 use super::*;
-use crate::common::{binary, workload};
+use crate::common::{World, binary, ready, workload};
 
 #[test]
 fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
@@ -63,6 +63,59 @@ fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
         assert!(written.is_empty(), "{written:?}");
         delete(&project, "Workload", &name, "web").await;
         gone(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
+    });
+}
+
+/// Karmada evicts with `--enable-no-execute-taint-eviction` and its feature gate `Failover` alone.
+#[test]
+fn fact_81_tainted_cluster_gives_up_what_is_not_tolerated_and_gets_it_back_without_the_taint() {
+    RUNTIME.block_on(async {
+        let management = "timing:\n  deliveryGraceSeconds: 1\n".into();
+        let world = World::start_with(Options { evict_tainted: true, management, ..Options::default() }).await;
+        let (ns, _) = world.namespace("evicted").await;
+        let (tolerant, tolerant_on_hub) = world.namespace("tolerant").await;
+        for ns in [&ns, &tolerant] {
+            apply(&world.project, workload(ns, "web", &["dfw", "ord"], 1)).await;
+            ready(&world, ns, "web", 2).await;
+        }
+        let instance = async |client: &Client, ns: &str, name: &str| {
+            get(client, "Instance", ns, name).await.and_then(|instance| instance.uid())
+        };
+        let in_ord = instance(&world.project, &ns, "web-p-ord-0").await;
+        let kept = instance(&world.dfw, &tolerant_on_hub, "web-p-dfw-0").await;
+        assert!(in_ord.is_some() && kept.is_some());
+        let tolerations = json!([{ "key": "maintenance", "operator": "Exists", "effect": "NoExecute" }]);
+        let tolerates = json!({ "spec": { "placement": { "clusterTolerations": tolerations } } });
+        merge(&world.hub, "PropagationPolicy", &tolerant_on_hub, "city-dfw", tolerates).await;
+        eventually("Karmada has applied the toleration", || async {
+            let binding = get(&world.hub, "ResourceBinding", &tolerant_on_hub, "web-p-dfw-workloaddeployment").await;
+            let binding = binding.ok_or("none")?;
+            let applied = binding.annotations().get("policy.karmada.io/applied-placement").cloned().unwrap_or_default();
+            if applied.contains("maintenance") { Ok(()) } else { Err(applied) }
+        })
+        .await;
+        let taint = json!([{ "key": "maintenance", "effect": "NoExecute" }]);
+        merge(&world.hub, "Cluster", "", "cell-dfw", json!({ "spec": { "taints": taint } })).await;
+        eventually("the deployment reports the taint", || async {
+            let deployment = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("none")?;
+            let said = condition(&deployment, "Federated");
+            let names_it = said["message"].as_str().unwrap_or_default().contains("maintenance:NoExecute");
+            if names_it && said["status"] == "False" { Ok(()) } else { Err(said.to_string()) }
+        })
+        .await;
+        eventually("the Workload counts one Instance less", || async {
+            let status = get(&world.project, "Workload", &ns, "web").await.ok_or("none")?.data["status"].clone();
+            if status["readyReplicas"] == 1 { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+        merge(&world.hub, "Cluster", "", "cell-dfw", json!({ "spec": { "taints": null } })).await;
+        for ns in [&ns, &tolerant] {
+            ready(&world, ns, "web", 2).await;
+        }
+        assert_eq!(instance(&world.project, &ns, "web-p-ord-0").await, in_ord, "the other city is left alone");
+        assert_eq!(instance(&world.dfw, &tolerant_on_hub, "web-p-dfw-0").await, kept, "what tolerates the taint stays");
+        let policy = get(&world.hub, "PropagationPolicy", &tolerant_on_hub, "city-dfw").await.unwrap();
+        assert_eq!(policy.data["spec"]["placement"]["clusterTolerations"], tolerations);
     });
 }
 

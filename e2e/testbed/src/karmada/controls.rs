@@ -22,6 +22,7 @@ const FAILURE_THRESHOLD: Duration = Duration::from_secs(2);
 pub(super) struct Controls {
     distributes: AtomicBool,
     hears_of_later: AtomicBool,
+    evicts_tainted: AtomicBool,
     failure_threshold: Mutex<Duration>,
     pace: Mutex<Pace>,
     late: Mutex<HashMap<(String, String), Late>>,
@@ -50,6 +51,7 @@ impl Default for Controls {
         Self {
             distributes: AtomicBool::new(true),
             hears_of_later: AtomicBool::new(true),
+            evicts_tainted: AtomicBool::new(false),
             failure_threshold: Mutex::new(FAILURE_THRESHOLD),
             pace: Mutex::default(),
             late: Mutex::default(),
@@ -72,6 +74,14 @@ impl Controls {
 
     pub(super) fn set_hears_of_later(&self, on: bool) {
         self.hears_of_later.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn evicts_tainted(&self) -> bool {
+        self.evicts_tainted.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_evicts_tainted(&self, on: bool) {
+        self.evicts_tainted.store(on, Ordering::SeqCst);
     }
 
     pub(super) fn failure_threshold(&self) -> Duration {

@@ -89,6 +89,8 @@ impl Flavour {
 /// - 58: a late write happens only when a test asks for it ([`StandIn::write_late`]).
 /// - 74, 75: values are removed in order. Karmada has no order.
 /// - 77: objects are preserved for what the policy claims, not for its dependencies. Karmada's marks stay on them.
+/// - 81: a cluster is evicted at once. Karmada leaves the Work on it until the other clusters are healthy, for ten minutes at
+///   most.
 #[derive(Debug)]
 pub struct StandIn {
     controls: Arc<Controls>,
@@ -165,6 +167,12 @@ impl StandIn {
         self.changed.notify_one();
     }
 
+    /// Whether it evicts what is on a cluster with a `NoExecute` taint (fact 81); not at first.
+    pub fn evict_tainted(&self, on: bool) {
+        self.controls.set_evicts_tainted(on);
+        self.changed.notify_one();
+    }
+
     /// How many times a second the hub is written to at most; as fast as can be when there is no limit, as at first. Real
     /// Karmada's controller-manager keeps to 40 calls a second unless it is told otherwise (`--kube-api-qps`).
     pub fn writes_per_second(&self, writes: Option<u32>) {
@@ -231,6 +239,7 @@ impl Federation {
         failures.note(self.drop_unselected().await);
         failures.note(self.claim_templates().await);
         failures.note(self.bind_templates().await);
+        failures.note(self.evict_tainted().await);
         failures.note(self.schedule().await);
         failures.note(self.distribute_dependencies().await);
         failures.note(self.release_bindings().await);

@@ -45,8 +45,15 @@ impl Real {
         Ok(())
     }
 
-    /// Installs Karmada's kinds and starts its processes; the clusters are registered by [`super::super::bed`].
-    pub async fn start(dir: &Path, bin: &Path, crds: &Path, hub: &ControlPlane, etcd: &str) -> Result<Self> {
+    /// Installs Karmada's kinds and starts its processes from these folders; the clusters are registered by
+    /// [`super::super::bed`].
+    pub async fn start(
+        dir: &Path,
+        (bin, crds): (&Path, &Path),
+        evict_tainted: bool,
+        hub: &ControlPlane,
+        etcd: &str,
+    ) -> Result<Self> {
         let client = hub.client().await?;
         for name in ["karmada-system", "karmada-cluster"] {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
@@ -120,6 +127,9 @@ impl Real {
             .args(["--cluster-api-qps=400", "--cluster-api-burst=800"])
             .args(probes()?)
             .args(limits);
+        if evict_tainted {
+            command.args(["--feature-gates=Failover=true", "--enable-no-execute-taint-eviction=true"]);
+        }
         processes.push(Process::spawn(dir, "karmada-controller-manager", &mut command)?);
         let mut command = Command::new(bin.join("scheduler"));
         command

@@ -106,7 +106,46 @@ fn serves(cluster: &DynamicObject, resource: &Value) -> bool {
     })
 }
 
+/// True if the cluster has a `NoExecute` taint that the placement does not tolerate.
+fn is_evicted(placement: &Value, cluster: &DynamicObject) -> bool {
+    let tolerations = placement["clusterTolerations"].as_array().map_or(&[][..], Vec::as_slice);
+    let tolerated = |taint: &Value| {
+        tolerations.iter().any(|toleration| {
+            let effect = &toleration["effect"];
+            toleration["key"] == taint["key"]
+                && (effect.is_null() || *effect == taint["effect"])
+                && (toleration["operator"] == "Exists" || toleration["value"] == taint["value"])
+        })
+    };
+    let taints = cluster.data["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
+    taints.iter().any(|taint| taint["effect"] == "NoExecute" && !tolerated(taint))
+}
+
 impl Federation {
+    /// Takes clusters with a `NoExecute` taint out of the bindings that are scheduled to them, if this is switched on.
+    pub(super) async fn evict_tainted(&mut self) -> Result<()> {
+        if !self.controls.evicts_tainted() {
+            return Ok(());
+        }
+        let mut failures = Failures::default();
+        let all = self.hub.all("Cluster");
+        for binding in self.hub.all("ResourceBinding") {
+            let spec = &binding.data["spec"];
+            let goes = |name: &String| {
+                all.iter().any(|cluster| cluster.name_any() == *name && is_evicted(&spec["placement"], cluster))
+            };
+            let before = clusters(&spec["clusters"]);
+            if binding.metadata.deletion_timestamp.is_some() || !before.iter().any(goes) {
+                continue;
+            }
+            let left: Vec<Value> =
+                before.iter().filter(|name| !goes(name)).map(|name| json!({ "name": name })).collect();
+            let left = if left.is_empty() { Value::Null } else { json!(left) };
+            failures.note(self.hub.merge("ResourceBinding", &binding, &json!({ "spec": { "clusters": left } })).await);
+        }
+        failures.result()
+    }
+
     /// Schedules the bindings that have changed, and after a change of any cluster those that have a placement at all.
     ///
     /// A change of a binding counts only while a policy claims it; a change of labels, spec or deletion of a cluster makes

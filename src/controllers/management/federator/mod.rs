@@ -109,6 +109,8 @@ impl Reconciler for Federator {
             self.contests.forget(key);
             return Ok(Next::Await);
         };
+        // Most times that it judges are the hub's: of what was applied, scheduled and repaired.
+        let now = now.on(hub.plane.connection().clock());
         let outage = outage(hub, &self.health, now);
         if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);

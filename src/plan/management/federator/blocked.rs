@@ -132,6 +132,7 @@ impl<'a> State<'a> {
         let away = unheard::is_away(*finding);
         let away_for = unheard::away_for(case.deployment, elapsed, case.now);
         let unheard = away && away_for >= timing.cluster_silence;
+        let nowhere = reported && unheard::is_nowhere(*finding, case.karmada);
         let pending_repair = missing.filter(|_| reported).map(|missing| missing.decide(case, elapsed));
         let next = match (blocker, &pending_repair) {
             (Some(_), _) if !reported => Next::After(grace.saturating_sub(elapsed)),
@@ -144,7 +145,7 @@ impl<'a> State<'a> {
         let repairs = before.map_or(0, |before| before.repairs);
         Self {
             blocker: blocker.clone(),
-            overdue: Overdue { blocked: reported, unheard, several: first && case.repairs.are_several() },
+            overdue: Overdue { blocked: reported, unheard, nowhere, several: first && case.repairs.are_several() },
             silent,
             repairs,
             pending_repair,

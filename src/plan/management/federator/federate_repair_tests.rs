@@ -197,7 +197,7 @@ fn data_that_the_copy_is_still_to_list_is_neither_ready_nor_late() {
         // That is what is remembered, in a plan that says nothing of Karmada's silence.
         let blocker = status::blocker(&wd, Some(&copy), &data, Some(&delivered));
         assert!(blocker == expected.as_ref().map(ToString::to_string) || blocker.as_deref() == Some("NotReported"));
-        let overdue = status::Overdue { blocked: false, unheard: false, several: false };
+        let overdue = status::Overdue { blocked: false, unheard: false, nowhere: false, several: false };
         let companions = BTreeMap::new();
         let view = status::View {
             deployment: &wd,

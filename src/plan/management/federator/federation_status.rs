@@ -71,6 +71,8 @@ pub(super) struct Overdue {
     pub blocked: bool,
     /// Its cluster does not answer, so that nobody knows whether what is there is ready.
     pub unheard: bool,
+    /// Karmada sends it to no cluster.
+    pub nowhere: bool,
     /// Several have never been there, as Karmada has not got to them: conditions and metrics tell of it, and no Event each.
     pub several: bool,
 }
@@ -123,7 +125,7 @@ pub(super) fn plan(
     let of_data =
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
-    let unheard = unheard::verdict(deployment, finding, overdue.unheard);
+    let unheard = unheard::verdict(deployment, finding, overdue.unheard, overdue.nowhere);
     let own = Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet: overdue.several };
     update(deployment, copy, own, events, now)
 }
@@ -205,7 +207,7 @@ pub(super) fn say(
     let own = Own {
         federated: Some(federated),
         of_data: refused.or_else(|| find(conditions, type_).cloned()),
-        unheard: unheard::verdict(deployment, None, false),
+        unheard: unheard::verdict(deployment, None, false, false),
         last_delivery,
         silent: false,
         was_quiet: false,
@@ -250,6 +252,11 @@ fn update(
     let reason = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     if let Some(unheard) = unheard {
+        if unheard.status == ConditionStatus::False {
+            let none = WorkloadDeploymentStatus::default();
+            (status.replicas, status.current_replicas) = (none.replicas, none.current_replicas);
+            (status.ready_replicas, status.updated_replicas) = (none.ready_replicas, none.updated_replicas);
+        }
         let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
         for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
             *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);

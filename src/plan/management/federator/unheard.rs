@@ -8,7 +8,7 @@ use std::{borrow::Cow, time::Duration};
 
 use jiff::Timestamp;
 
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Karmada};
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, WorkloadDeployment},
@@ -18,10 +18,27 @@ use crate::{
     plan::condition::{Verdict, find},
 };
 
-/// What a deployment says while nothing is heard of it.
+/// Causes for which Karmada sends a deployment to no cluster. No cell reports them.
+const NOWHERE: [Reason; 2] = [Reason::NotScheduled, Reason::NoClusterForCity];
+
+/// What a deployment reports of its readiness in place of its cell, while nothing is heard of it or it is on no cluster.
 pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
     let available = find(&deployment.status.as_ref()?.conditions, condition::AVAILABLE)?;
-    (available.status == ConditionStatus::Unknown && available.reason() == Reason::ClusterNotReady).then_some(available)
+    let is_ours = match available.status {
+        ConditionStatus::Unknown => available.reason() == Reason::ClusterNotReady,
+        ConditionStatus::False => NOWHERE.contains(&available.reason()),
+        ConditionStatus::True => false,
+    };
+    is_ours.then_some(available)
+}
+
+/// True if Karmada has taken the deployment from every cluster, as after an eviction: none of its Instances runs. What its cell
+/// reported last stays on the copy.
+pub(super) fn is_nowhere(finding: Option<&Delivery>, karmada: Option<&Karmada>) -> bool {
+    let is_stated =
+        matches!(finding, Some(Delivery::Blocked { cause, silent: false, .. }) if NOWHERE.contains(&cause.reason));
+    let binding = karmada.and_then(|karmada| karmada.binding.as_ref()).filter(|binding| !binding.terminating);
+    is_stated && binding.is_some_and(|binding| binding.clusters.is_empty())
 }
 
 /// Whether a finding says that no cluster that is to have the deployment answers.
@@ -42,8 +59,23 @@ pub(super) fn away_for(deployment: &WorkloadDeployment, remembered: Duration, no
 /// What is to be said of readiness in the place of what the cell last said: `lasts` says that the cluster has been away for
 /// long. Once said it stays until something is heard again: what else keeps the deployment from being delivered, such as
 /// the end of the Cluster's own object, brings no word of its instances, nor does what is not known, as after a start.
-pub(super) fn verdict(deployment: &WorkloadDeployment, finding: Option<&Delivery>, lasts: bool) -> Option<Verdict> {
-    let before = standing(deployment).map(|stands| Verdict::unknown(Reason::ClusterNotReady, stands.message.clone()));
+/// `nowhere`: see [`is_nowhere`].
+pub(super) fn verdict(
+    deployment: &WorkloadDeployment,
+    finding: Option<&Delivery>,
+    lasts: bool,
+    nowhere: bool,
+) -> Option<Verdict> {
+    let verdict = |stands: &Condition| Verdict {
+        status: stands.status,
+        reason: stands.reason(),
+        message: stands.message.clone(),
+    };
+    let before = standing(deployment).map(verdict);
+    if let Some(Delivery::Blocked { cause, .. }) = finding.filter(|_| nowhere) {
+        let text = format!("none of its instances runs: {}", cause.message);
+        return Some(Verdict::no(cause.reason.clone(), text));
+    }
     let Some(finding) = finding else { return before };
     let is_heard = matches!(finding, Delivery::Delivered { .. } | Delivery::Blocked { heard: true, .. });
     if is_heard {
@@ -79,7 +111,10 @@ pub(crate) fn shown<'a>(source: &'a Instance, deployment: &WorkloadDeployment) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::compute::{InstanceSpec, WorkloadDeploymentSpec};
+    use crate::{
+        api::compute::{InstanceSpec, WorkloadDeploymentSpec},
+        plan::management::observed::facts::BindingFacts,
+    };
     use serde_json::{Value, json};
 
     fn deployment(status: &str, reason: &str) -> WorkloadDeployment {
@@ -121,10 +156,53 @@ mod tests {
             (&unheard, Some(&delivered), true, None),
             (&deployment("Unknown", "Pending"), None, true, None),
         ] {
-            let verdict = verdict(wd, finding, lasts);
+            let verdict = verdict(wd, finding, lasts, false);
             assert_eq!(verdict.as_ref().map(|verdict| &*verdict.message), said, "{finding:?}");
             assert!(verdict.is_none_or(|verdict| verdict.status == ConditionStatus::Unknown));
         }
+    }
+
+    /// An evicted deployment counted its Instances as ready for as long as the taint stayed.
+    #[test]
+    fn deployment_on_no_cluster_reports_that_nothing_runs_until_a_cell_is_heard() {
+        let karmada = |clusters: &[&str]| -> Karmada {
+            let mut karmada: Karmada = serde_json::from_value(json!({
+                "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
+            }))
+            .unwrap();
+            let clusters: Vec<String> = clusters.iter().map(|name| (*name).to_owned()).collect();
+            karmada.binding = Some(BindingFacts { clusters: clusters.into(), ..BindingFacts::default() });
+            karmada
+        };
+        let evicted = blocked(Reason::NotScheduled, false);
+        let silent = |mut finding: Delivery| {
+            if let Delivery::Blocked { silent, .. } = &mut finding {
+                *silent = true;
+            }
+            finding
+        };
+        for (finding, karmada, nowhere) in [
+            (evicted.clone(), karmada(&[]), true),
+            (blocked(Reason::NoClusterForCity, false), karmada(&[]), true),
+            (evicted.clone(), karmada(&["cell-dfw"]), false),
+            (silent(evicted.clone()), karmada(&[]), false),
+            // The cluster may still run it.
+            (blocked(Reason::ClusterNotReady, false), karmada(&[]), false),
+        ] {
+            assert_eq!(is_nowhere(Some(&finding), Some(&karmada)), nowhere, "{finding:?}");
+        }
+        let heard = deployment("True", "StableInstanceFound");
+        let reported = verdict(&heard, Some(&evicted), false, true).unwrap();
+        assert_eq!((reported.status, &reported.reason), (ConditionStatus::False, &Reason::NotScheduled));
+        assert_eq!(reported.message, "none of its instances runs: Cluster c is not ready");
+        let stands = deployment("False", "NotScheduled");
+        assert_eq!(
+            verdict(&stands, Some(&evicted), false, false).unwrap().status,
+            ConditionStatus::False,
+            "after a start"
+        );
+        let delivered = Delivery::Delivered { on: vec!["c".into()], note: None };
+        assert!(verdict(&stands, Some(&delivered), false, false).is_none());
     }
 
     #[test]
