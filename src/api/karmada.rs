@@ -205,6 +205,18 @@ pub struct ResourceBindingSpec {
     /// What somebody has stopped of it, by hand or through the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
+    /// Clusters that it is evicted from, and that still have it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
+}
+
+/// A cluster that an object is evicted from. Only that there is one is read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct GracefulEvictionTask {
+    /// Its name.
+    #[serde(default)]
+    pub from_cluster: String,
 }
 
 /// What is stopped of a binding. Absent is not stopped.

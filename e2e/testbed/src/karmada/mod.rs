@@ -89,8 +89,7 @@ impl Flavour {
 /// - 58: a late write happens only when a test asks for it ([`StandIn::write_late`]).
 /// - 74, 75: values are removed in order. Karmada has no order.
 /// - 77: objects are preserved for what the policy claims, not for its dependencies. Karmada's marks stay on them.
-/// - 81: a cluster is evicted at once. Karmada leaves the Work on it until the other clusters are healthy, for ten minutes at
-///   most.
+/// - 81: a cluster is evicted at once. Karmada leaves the Work there for `--graceful-eviction-timeout`.
 #[derive(Debug)]
 pub struct StandIn {
     controls: Arc<Controls>,

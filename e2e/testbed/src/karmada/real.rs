@@ -128,7 +128,9 @@ impl Real {
             .args(probes()?)
             .args(limits);
         if evict_tainted {
-            command.args(["--feature-gates=Failover=true", "--enable-no-execute-taint-eviction=true"]);
+            command
+                .args(["--feature-gates=Failover=true", "--enable-no-execute-taint-eviction=true"])
+                .arg("--graceful-eviction-timeout=10s");
         }
         processes.push(Process::spawn(dir, "karmada-controller-manager", &mut command)?);
         let mut command = Command::new(bin.join("scheduler"));

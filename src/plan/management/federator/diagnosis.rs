@@ -337,7 +337,9 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
         let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
         return Some(Gap::stated(Reason::NoClusterForCity, text));
     }
-    let broken = candidates.find_map(|(name, cluster)| Some((name, cluster.ready.as_ref().err()?)));
+    let candidates: Vec<_> = candidates.collect();
+    let broken = candidates.iter().find_map(|(name, cluster)| Some((name, cluster.ready.as_ref().err()?)));
+    let tainted = candidates.iter().find(|(_, cluster)| !cluster.taints.is_empty());
     match broken {
         Some((name, state)) => {
             let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
@@ -346,7 +348,17 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
         None if binding.scheduled.is_none() => {
             Some(Gap::silent(Reason::NotScheduled, format!("Karmada: {words}"), None))
         }
-        None => Some(Gap::stated(Reason::NotScheduled, format!("Karmada: {words}"))),
+        None => {
+            let text = match tainted {
+                Some((name, cluster)) => {
+                    let going = if binding.evicting { "; Karmada removes the deployment from there" } else { "" };
+                    let taints = cluster.taints.join(", ");
+                    format!("Cluster {name} of city {city} has the taint {taints}{going} (Karmada: {words})")
+                }
+                None => format!("Karmada: {words}"),
+            };
+            Some(Gap::stated(Reason::NotScheduled, text))
+        }
     }
 }
 

@@ -66,6 +66,20 @@ fn where_a_city_has_no_cluster_for_it_that_is_the_cause() {
         ),
         ("not scheduled, another reason", |w| unscheduled(w), "NotScheduled", &["NoClusterFit: 0/2"], false),
         (
+            "evicted for a taint (81)",
+            |w| {
+                unscheduled(w);
+                w.bindings.get_mut(PARENT).unwrap().evicting = true;
+                w.clusters.get_mut("cell-dfw").unwrap().taints = vec!["maintenance:NoExecute".into()];
+            },
+            "NotScheduled",
+            &[
+                "Cluster cell-dfw of city dfw has the taint maintenance:NoExecute; Karmada removes the deployment",
+                "0/2",
+            ],
+            false,
+        ),
+        (
             "cluster goes away under it (31)",
             |w| {
                 w.clusters.get_mut("cell-dfw").unwrap().ready = Err("ClusterNotReachable".into());

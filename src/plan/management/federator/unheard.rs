@@ -9,6 +9,7 @@ use std::{borrow::Cow, time::Duration};
 use jiff::Timestamp;
 
 use super::delivery::{Delivery, Karmada};
+use crate::plan::management::observed::facts::BindingFacts;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, WorkloadDeployment},
@@ -37,8 +38,9 @@ pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
 pub(super) fn is_nowhere(finding: Option<&Delivery>, karmada: Option<&Karmada>) -> bool {
     let is_stated =
         matches!(finding, Some(Delivery::Blocked { cause, silent: false, .. }) if NOWHERE.contains(&cause.reason));
-    let binding = karmada.and_then(|karmada| karmada.binding.as_ref()).filter(|binding| !binding.terminating);
-    is_stated && binding.is_some_and(|binding| binding.clusters.is_empty())
+    let binding = karmada.and_then(|karmada| karmada.binding.as_ref());
+    let is_gone = |binding: &BindingFacts| !binding.terminating && !binding.evicting && binding.clusters.is_empty();
+    is_stated && binding.is_some_and(is_gone)
 }
 
 /// Whether a finding says that no cluster that is to have the deployment answers.
@@ -111,10 +113,7 @@ pub(crate) fn shown<'a>(source: &'a Instance, deployment: &WorkloadDeployment) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        api::compute::{InstanceSpec, WorkloadDeploymentSpec},
-        plan::management::observed::facts::BindingFacts,
-    };
+    use crate::api::compute::{InstanceSpec, WorkloadDeploymentSpec};
     use serde_json::{Value, json};
 
     fn deployment(status: &str, reason: &str) -> WorkloadDeployment {
@@ -174,6 +173,10 @@ mod tests {
             karmada.binding = Some(BindingFacts { clusters: clusters.into(), ..BindingFacts::default() });
             karmada
         };
+        let evicting = |mut karmada: Karmada| {
+            karmada.binding.as_mut().unwrap().evicting = true;
+            karmada
+        };
         let evicted = blocked(Reason::NotScheduled, false);
         let silent = |mut finding: Delivery| {
             if let Delivery::Blocked { silent, .. } = &mut finding {
@@ -185,6 +188,7 @@ mod tests {
             (evicted.clone(), karmada(&[]), true),
             (blocked(Reason::NoClusterForCity, false), karmada(&[]), true),
             (evicted.clone(), karmada(&["cell-dfw"]), false),
+            (evicted.clone(), evicting(karmada(&[])), false),
             (silent(evicted.clone()), karmada(&[]), false),
             // The cluster may still run it.
             (blocked(Reason::ClusterNotReady, false), karmada(&[]), false),

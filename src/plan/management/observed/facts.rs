@@ -97,6 +97,9 @@ pub struct BindingFacts {
     /// What somebody has stopped of it.
     #[serde(default)]
     pub suspension: Shared<Suspension>,
+    /// True if Karmada takes it from a cluster and leaves it there for the time being (fact 81).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evicting: bool,
     /// Whether it is on its way out.
     pub terminating: bool,
 }
@@ -166,6 +169,7 @@ impl BindingFacts {
             distributed,
             dependencies: dependencies.into(),
             suspension: binding.spec.suspension.unwrap_or_default().into(),
+            evicting: !binding.spec.graceful_eviction_tasks.is_empty(),
             terminating,
         }
     }
@@ -195,6 +199,7 @@ impl BindingFacts {
             distributed,
             dependencies,
             suspension,
+            evicting,
             terminating,
         } = self;
         (uid, changed, seen, template, policy, cluster_policy)
@@ -204,7 +209,7 @@ impl BindingFacts {
             && (clusters, required_by, scheduled, applied, replicas)
                 == (&other.clusters, &other.required_by, &other.scheduled, &other.applied, &other.replicas)
             && (propagates, distributed, dependencies) == (&other.propagates, &other.distributed, &other.dependencies)
-            && (suspension, terminating) == (&other.suspension, &other.terminating)
+            && (suspension, evicting, terminating) == (&other.suspension, &other.evicting, &other.terminating)
     }
 
     /// How the binding of this name needs it. Thousands may, and each of them asks.
