@@ -19,13 +19,12 @@ use crate::{
         management::{self, ManagementControllers},
     },
     io::{
-        certificate::Certificate,
         clients::{self, Connection, Credentials, Projects, Source},
         health::Health,
         leadership::Leadership,
         lease::{self, Candidate},
         requests::Meter,
-        serve,
+        server::{self, Certificate},
     },
     metrics::{Host, Metrics},
 };
@@ -35,8 +34,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
 
 /// Longest time from SIGTERM to the end of the process: the work, then the Lease (an attempt to renew it, and giving it up),
 /// then the last answers of the webhooks. The manifests give the pod longer.
-pub const ENDS_WITHIN: Duration =
-    Duration::from_secs(SHUTDOWN_GRACE.as_secs() + 2 * lease::LONGEST_ATTEMPT.as_secs() + serve::LONGEST_END.as_secs());
+pub const ENDS_WITHIN: Duration = Duration::from_secs(
+    SHUTDOWN_GRACE.as_secs() + 2 * lease::LONGEST_ATTEMPT.as_secs() + server::LONGEST_END.as_secs(),
+);
 
 /// The same after a lost Lease.
 const SHUTDOWN_GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);

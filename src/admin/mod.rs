@@ -20,11 +20,9 @@ use tokio_util::sync::CancellationToken;
 use self::access::{Access, Verdict};
 use crate::{
     io::{
-        certificate::{Certificate, Files},
         clients::Connection,
         health::Health,
-        listen::listen,
-        serve::{self, Limits, Transport},
+        server::{self, Certificate, Files, Limits, Transport},
     },
     metrics::Metrics,
 };
@@ -87,7 +85,7 @@ pub fn serve_metrics_securely(
     health: &Health,
     stop: CancellationToken,
 ) -> Result<(), String> {
-    let listener = listen(at).map_err(|e| format!("cannot serve metrics on {at}: {e}"))?;
+    let listener = server::listen(at).map_err(|e| format!("cannot serve metrics on {at}: {e}"))?;
     tracing::info!(what = "metrics", at = %listener.local_addr().unwrap_or(at), tls = true, "serving");
     let certificate = Certificate::counted("metrics", &metrics).self_signed(&NAMES)?;
     if let Some(files) = files {
@@ -96,7 +94,7 @@ pub fn serve_metrics_securely(
     }
     let state = Arc::new((metrics, Access::new(home)));
     let router = Router::new().route(METRICS, get(guarded)).with_state(state);
-    tokio::spawn(serve::serve("metrics", listener, Transport::Tls(certificate), router, SCRAPERS, stop));
+    tokio::spawn(server::serve("metrics", listener, Transport::Tls(certificate), router, SCRAPERS, stop));
     Ok(())
 }
 
@@ -123,9 +121,9 @@ fn serve(
     limits: Limits,
     stop: CancellationToken,
 ) -> Result<(), String> {
-    let listener = listen(at).map_err(|e| format!("cannot serve {what} on {at}: {e}"))?;
+    let listener = server::listen(at).map_err(|e| format!("cannot serve {what} on {at}: {e}"))?;
     tracing::info!(what, at = %listener.local_addr().unwrap_or(at), "serving");
-    tokio::spawn(serve::serve(what, listener, Transport::Plain, router, limits, stop));
+    tokio::spawn(server::serve(what, listener, Transport::Plain, router, limits, stop));
     Ok(())
 }
 

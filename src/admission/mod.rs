@@ -42,10 +42,8 @@ use crate::{
     },
     io::{
         Class,
-        certificate::{Certificate, Files},
         health::Health,
-        listen::listen,
-        serve::{self, Limits, Transport},
+        server::{self, Certificate, Files, Limits, Transport},
     },
     plan::admission::{
         access::User,
@@ -121,14 +119,14 @@ pub async fn start(
             "webhookServer: cannot find out who this operator is: {why}; give referencedData.resolverUsernames"
         ));
     }
-    let listener = listen(at).map_err(|e| format!("cannot serve admission webhooks on {at}: {e}"))?;
+    let listener = server::listen(at).map_err(|e| format!("cannot serve admission webhooks on {at}: {e}"))?;
     tracing::info!(what = "admission webhooks", at = %listener.local_addr().unwrap_or(at), "serving");
     // Readiness waits for it from now on, not from whenever its task first runs.
     let entry = health.watch("serving certificate".into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     let webhooks = Arc::new(Webhooks { planes, claimed, resolvers, room: Room::default() });
     let transport = Transport::Tls(certificate);
-    Ok(tokio::spawn(serve::serve("admission", listener, transport, router(webhooks), Limits::default(), stop)))
+    Ok(tokio::spawn(server::serve("admission", listener, transport, router(webhooks), Limits::default(), stop)))
 }
 
 fn router(webhooks: Arc<Webhooks>) -> Router {

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf};
 pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
-    io::{certificate::Files, clients::Source},
+    io::{clients::Source, server::Files},
     plan::{
         cell::claim::{Names, UNNAMED},
         management::{

@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{Metrics, Serving, Webhook, flags};
-use crate::io::certificate::Files;
+use crate::io::server::Files;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

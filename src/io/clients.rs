@@ -22,10 +22,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    expiry,
     proxy::{self, Proxies},
-    requests::Meter,
-    server_clock::ServerClock,
+    requests::{Meter, Observer, ServerClock},
+    server,
 };
 use crate::{
     api::names::ProjectName,
@@ -109,12 +108,7 @@ impl Credentials {
 
     /// A client for the server at this address, or at the kubeconfig's, and the version of what it is made of. Files with
     /// certificates are read for it.
-    fn client(
-        &self,
-        address: Option<&http::Uri>,
-        meter: Option<&Meter>,
-        clock: &ServerClock,
-    ) -> Result<(Client, u64), String> {
+    fn client(&self, address: Option<&http::Uri>, observer: Observer) -> Result<(Client, u64), String> {
         let (mut config, proxies, version) = {
             let said = self.said();
             (said.config.clone(), said.proxies.clone(), said.version)
@@ -125,17 +119,13 @@ impl Credentials {
         if let Some(proxies) = proxies {
             config.proxy_url = proxies.of_server(&config.cluster_url)?;
         }
-        let builder = ClientBuilder::try_from(config).map_err(|e| root_cause(&e))?.with_layer(clock);
-        let client = match meter {
-            Some(meter) => builder.with_layer(meter).build(),
-            None => builder.build(),
-        };
-        Ok((client, version))
+        let builder = ClientBuilder::try_from(config).map_err(|e| root_cause(&e))?;
+        Ok((builder.with_layer(&observer).build(), version))
     }
 
     /// Takes over what was read again, if a client can be made of it.
     fn replace(&self, new: &Self) -> Result<(), String> {
-        new.client(None, None, &ServerClock::default())?;
+        new.client(None, Observer { meter: None, clock: ServerClock::default() })?;
         let new = new.said();
         let mut said = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if said.config.cluster_url != new.config.cluster_url {
@@ -202,8 +192,7 @@ pub struct Connection {
     confidential: Arc<Mutex<(Weak<Client>, u64)>>,
     /// How often the server was found to have been given another history.
     histories: Arc<watch::Sender<u64>>,
-    meter: Option<Meter>,
-    clock: ServerClock,
+    observer: Observer,
 }
 
 struct Current {
@@ -231,8 +220,8 @@ impl Connection {
     }
 
     fn at(credentials: Credentials, address: Option<http::Uri>, meter: Option<Meter>) -> Result<Self, String> {
-        let clock = ServerClock::default();
-        let made = credentials.client(address.as_ref(), meter.as_ref(), &clock);
+        let observer = Observer { meter, clock: ServerClock::default() };
+        let made = credentials.client(address.as_ref(), observer.clone());
         let (client, version) = made.map_err(|why| format!("kubeconfig: {why}"))?;
         Ok(Self {
             credentials,
@@ -240,14 +229,13 @@ impl Connection {
             current: Arc::new(RwLock::new(Current { client, made: Instant::now(), version })),
             confidential: Arc::default(),
             histories: Arc::new(watch::Sender::new(0)),
-            meter,
-            clock,
+            observer,
         })
     }
 
     /// The server's clock.
     pub fn clock(&self) -> &ServerClock {
-        &self.clock
+        &self.observer.clock
     }
 
     /// The same way with connections of its own, at home on the runtime that this is called on.
@@ -255,7 +243,7 @@ impl Connection {
     /// # Errors
     /// As [`Self::new`].
     pub fn apart(&self) -> Result<Self, String> {
-        Self::at(self.credentials.clone(), self.address.clone(), self.meter.clone())
+        Self::at(self.credentials.clone(), self.address.clone(), self.observer.meter.clone())
     }
 
     /// Somebody has found that the server was given another history (an etcd restored from a backup). Every watch lists
@@ -270,7 +258,7 @@ impl Connection {
     }
 
     fn make(&self) -> Result<(Client, u64), String> {
-        self.credentials.client(self.address.as_ref(), self.meter.as_ref(), &self.clock)
+        self.credentials.client(self.address.as_ref(), self.observer.clone())
     }
 
     /// A client for calls that carry payloads of ConfigMaps and Secrets.
@@ -499,7 +487,7 @@ fn good_until(config: &Config) -> Option<i64> {
         (None, None) => return None,
     };
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().ok()?;
-    expiry::of_chain(&chain)
+    server::expiry_of_chain(&chain)
 }
 
 /// kube's own reading of it looks at the environment for proxies, in its own way (see [`proxy`]).

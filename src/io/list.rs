@@ -29,7 +29,7 @@ where
 {
     let api: Api<K> = Api::all(client.clone());
     let what = || format!("list {} in {plane}", K::plural(&()));
-    pages(what, params, async |params| api.list(&params).await, see).await
+    pages(what, LIST_TIMEOUT, params, |params| page(api.clone(), params), see).await
 }
 
 /// Shows the metadata of every object of a kind on a control plane to `see`, without its record of managers.
@@ -46,23 +46,46 @@ pub async fn metadata(
     let resource = api_resource(kind);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let what = || format!("list {} in {plane}", resource.plural);
-    let page = async |params| api.list_metadata(&params).await;
-    pages(what, params, page, |mut object: Metadata| {
-        object.metadata.managed_fields = None;
-        see(object);
-    })
+    pages(
+        what,
+        LIST_TIMEOUT,
+        params,
+        |params| page_of_metadata(api.clone(), params),
+        |mut object: Metadata| {
+            object.metadata.managed_fields = None;
+            see(object);
+        },
+    )
     .await
 }
 
-async fn pages<T: Clone>(
-    what: impl Fn() -> String,
+/// One page of a list.
+pub(super) async fn page<K>(api: Api<K>, params: ListParams) -> kube::Result<ObjectList<K>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    api.list(&params).await
+}
+
+/// One page of a list, of each object the metadata.
+pub(super) async fn page_of_metadata(
+    api: Api<DynamicObject>,
     params: ListParams,
-    page: impl AsyncFn(ListParams) -> kube::Result<ObjectList<T>>,
+) -> kube::Result<ObjectList<Metadata>> {
+    api.list_metadata(&params).await
+}
+
+/// Shows every object of a list to `see`. `within`: longest wait for one page.
+pub(super) async fn pages<T: Clone, F: Future<Output = kube::Result<ObjectList<T>>>>(
+    what: impl Fn() -> String,
+    within: Duration,
+    params: ListParams,
+    page: impl Fn(ListParams) -> F,
     mut see: impl FnMut(T),
 ) -> Result<(), Error> {
     let mut params = params.limit(PAGE_SIZE);
     loop {
-        let list = deadline(LIST_TIMEOUT, &what, page(params.clone())).await?;
+        let list = deadline(within, &what, page(params.clone())).await?;
         list.items.into_iter().for_each(&mut see);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -89,16 +112,16 @@ mod tests {
     async fn every_page_is_asked_for_once_and_seen_in_order() {
         let asked = Mutex::new(Vec::new());
         let mut seen = Vec::new();
-        let serve = async |params: ListParams| {
+        let serve = |params: ListParams| {
             let token = params.continue_token.clone();
             asked.lock().unwrap().push(token.clone());
-            Ok(match token.as_deref() {
+            std::future::ready(Ok(match token.as_deref() {
                 None => page(&[1, 2], Some("more")),
                 Some("more") => page(&[3], Some("")),
                 other => panic!("{other:?}"),
-            })
+            }))
         };
-        pages(|| "list".into(), ListParams::default(), serve, |item| seen.push(item)).await.unwrap();
+        pages(|| "list".into(), LIST_TIMEOUT, ListParams::default(), serve, |item| seen.push(item)).await.unwrap();
         assert_eq!((seen, asked.into_inner().unwrap()), (vec![1, 2, 3], vec![None, Some("more".to_owned())]));
     }
 }

@@ -3,18 +3,15 @@
 
 pub mod apply;
 mod cache;
-pub mod certificate;
 pub mod clients;
 pub mod clock;
 mod condensed;
 mod confidential;
-mod expiry;
 pub mod feed;
 pub mod health;
 pub mod leadership;
 pub mod lease;
 pub mod list;
-pub mod listen;
 pub mod packed;
 pub mod packed_instance;
 pub mod pool;
@@ -23,8 +20,7 @@ pub mod queue;
 pub(crate) mod reads;
 pub mod requests;
 pub mod reviews;
-pub mod serve;
-pub mod server_clock;
+pub mod server;
 pub mod shared_parts;
 pub mod sources;
 pub mod store;

@@ -1,17 +1,26 @@
-//! Requests to API servers, counted and timed on their way.
+//! What the answers of API servers say beside their content: how many there are and how long they take, and the server's clock.
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
     task::{Context, Poll},
     time::Instant,
 };
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header};
+use jiff::{SignedDuration, Timestamp, fmt::rfc2822::DateTimeParser};
 use kube::client::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::clock::Now;
 use crate::metrics::{Host, Metrics};
+
+/// A `Date` has whole seconds, and an answer takes a moment: less than this is no difference.
+const RESOLUTION: i64 = 2;
 
 /// Counts the requests that go to one kind of API server.
 #[derive(Clone)]
@@ -31,22 +40,49 @@ impl Meter {
     }
 }
 
-impl<S> Layer<S> for Meter {
-    type Service = Metered<S>;
+/// By how many seconds a server's clock is ahead of ours, as its last answer said. What stands in an object was written by the
+/// server's clock, and is compared with that clock alone.
+#[derive(Clone, Debug, Default)]
+pub struct ServerClock(Arc<AtomicI64>);
 
-    fn layer(&self, inner: S) -> Metered<S> {
-        Metered { inner, meter: self.clone() }
+impl ServerClock {
+    /// The server's time while ours is `ours`; the same as long as it has not answered.
+    pub fn time(&self, ours: Timestamp) -> Timestamp {
+        let ahead = SignedDuration::from_secs(self.0.load(Ordering::Relaxed));
+        ours.checked_add(ahead).unwrap_or(ours)
+    }
+
+    /// Takes note of an answer that arrived at `ours`, and of its `Date`. What is no date says nothing.
+    fn answered(&self, date: &[u8], ours: Timestamp) {
+        let Ok(server) = DateTimeParser::new().parse_timestamp(date) else { return };
+        let ahead = server.as_second().saturating_sub(ours.as_second());
+        self.0.store(if ahead.abs() < RESOLUTION { 0 } else { ahead }, Ordering::Relaxed);
     }
 }
 
-/// A client's stack with a meter on it.
+/// A layer of a client that reads each answer.
 #[derive(Clone)]
-pub struct Metered<S> {
-    inner: S,
-    meter: Meter,
+pub(super) struct Observer {
+    pub(super) meter: Option<Meter>,
+    pub(super) clock: ServerClock,
 }
 
-impl<S, B> Service<Request<Body>> for Metered<S>
+impl<S> Layer<S> for Observer {
+    type Service = Observed<S>;
+
+    fn layer(&self, inner: S) -> Observed<S> {
+        Observed { inner, observer: self.clone() }
+    }
+}
+
+/// A client's stack with an observer on it.
+#[derive(Clone)]
+pub(super) struct Observed<S> {
+    inner: S,
+    observer: Observer,
+}
+
+impl<S, B> Service<Request<Body>> for Observed<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -60,20 +96,26 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (meter, method, began) = (self.meter.clone(), method(request.method()), Instant::now());
+        let (Observer { meter, clock }, method, began) =
+            (self.observer.clone(), method(request.method()), Instant::now());
         let answer = self.inner.call(request);
         Box::pin(async move {
-            // One that nobody waits for any longer is dropped here, and was not answered.
-            let mut unanswered = Unanswered { meter: Some(&meter), method, began };
+            // A request that is given up is dropped here, and counts as unanswered.
+            let mut unanswered = Unanswered { meter: meter.as_ref(), method, began };
             let answer = answer.await;
             unanswered.meter = None;
-            meter.answered(method, answer.as_ref().map_or(NO_ANSWER, |answer| code(answer.status())), began);
+            if let Some(meter) = &meter {
+                meter.answered(method, answer.as_ref().map_or(NO_ANSWER, |answer| code(answer.status())), began);
+            }
+            if let Some(date) = answer.as_ref().ok().and_then(|answer| answer.headers().get(header::DATE)) {
+                clock.answered(date.as_bytes(), Now::read().time);
+            }
             answer
         })
     }
 }
 
-/// What stands for the code of a request that got no answer; client-go says the same.
+/// Stands for the code of a request without an answer, as in client-go.
 const NO_ANSWER: &str = "<error>";
 
 /// A request under way, counted as unanswered when it is given up.
@@ -150,7 +192,9 @@ mod tests {
         let metrics = Metrics::default();
         let ask = |answer: Option<u16>| {
             let inner = tower_service_fn(move || answer);
-            Meter::new(&metrics, Host::Hub).layer(inner).call(Request::get("/x").body(Body::empty()).unwrap())
+            Observer { meter: Some(Meter::new(&metrics, Host::Hub)), clock: ServerClock::default() }
+                .layer(inner)
+                .call(Request::get("/x").body(Body::empty()).unwrap())
         };
         let _ = ask(Some(200)).await;
         let _ = ask(Some(0)).await;
@@ -189,6 +233,23 @@ mod tests {
                     Some(code) => Ok(Response::builder().status(code).body(Body::empty()).unwrap()),
                 }
             })
+        }
+    }
+
+    #[test]
+    fn server_time_follows_the_date_of_its_last_answer() {
+        let ours: Timestamp = "2026-05-01T12:00:00.5Z".parse().unwrap();
+        let clock = ServerClock::default();
+        assert_eq!(clock.time(ours), ours, "nothing is known");
+        for (date, ahead) in [
+            ("Fri, 01 May 2026 12:05:00 GMT", 300),
+            ("no date", 300),
+            ("Fri, 01 May 2026 11:59:00 GMT", -60),
+            ("Fri, 01 May 2026 12:00:01 GMT", 0),
+            ("Fri, 01 May 2026 11:59:59 GMT", 0),
+        ] {
+            clock.answered(date.as_bytes(), ours);
+            assert_eq!(clock.time(ours), ours + SignedDuration::from_secs(ahead), "{date}");
         }
     }
 }

@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use http::{Method, Request};
 use kube::{
     Api, Client, Resource,
-    api::{DynamicObject, ListParams, ObjectMeta},
+    api::{DynamicObject, ListParams},
+    core::PartialObjectMeta,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Error, apply::api_resource, clients::Connection, confidential::scrubbed, deadline, watch::PAGE_SIZE};
+use super::{Error, apply::api_resource, clients::Connection, confidential::scrubbed, deadline, list};
 use crate::plan::{Kind, admission::deployment::Own};
 
 /// Longest wait for one answer.
@@ -69,16 +70,13 @@ pub async fn uids_in(
     let resource = api_resource(kind);
     let api: Api<DynamicObject> = Api::namespaced_with(connection.client(), namespace, &resource);
     let what = || format!("list {} in namespace {namespace} of {plane}", resource.plural);
-    let (mut found, mut params) = (BTreeMap::new(), ListParams::default().limit(PAGE_SIZE));
-    loop {
-        let page = deadline(TIMEOUT, what, api.list_metadata(&params)).await?;
-        let of = |metadata: ObjectMeta| (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
-        found.extend(page.items.into_iter().map(|object| of(object.metadata)));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    let mut found = BTreeMap::new();
+    let page = |params| list::page_of_metadata(api.clone(), params);
+    let see = |PartialObjectMeta { metadata, .. }: PartialObjectMeta<DynamicObject>| {
+        found.insert(metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
+    };
+    list::pages(what, TIMEOUT, ListParams::default(), page, see).await?;
+    Ok(found)
 }
 
 /// Every object of a kind on a control plane.
@@ -91,15 +89,10 @@ where
 {
     let api: Api<K> = Api::all(connection.client());
     let what = || format!("list {} in {plane}", K::plural(&()));
-    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
-    loop {
-        let page = deadline(TIMEOUT, what, api.list(&params)).await?;
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    let mut found = Vec::new();
+    let page = |params| list::page(api.clone(), params);
+    list::pages(what, TIMEOUT, ListParams::default(), page, |object| found.push(object)).await?;
+    Ok(found)
 }
 
 async fn post(connection: &Connection, path: &str, body: &Value, what: impl Fn() -> String) -> Result<Value, Error> {

@@ -96,7 +96,7 @@ async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
     let transport = Transport::Tls(certificate);
-    tokio::spawn(serve::serve("admission", listener, transport, Router::new(), limits, bed.stop.clone()));
+    tokio::spawn(server::serve("admission", listener, transport, Router::new(), limits, bed.stop.clone()));
     at
 }
 

@@ -14,9 +14,9 @@ use tokio_rustls::rustls::{
     server::WebPkiClientVerifier,
 };
 use tokio_util::sync::CancellationToken;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{expiry, health::Entry};
-use crate::metrics::Metrics;
+use crate::{io::health::Entry, metrics::Metrics};
 
 /// How often the files are compared with what was read. They are small, and kubelet swaps them as a whole.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl Certificate {
     }
 
     fn tell(&self, chain: &[CertificateDer<'_>]) {
-        if let Some(((name, metrics), until)) = self.told.as_ref().zip(expiry::of_chain(chain)) {
+        if let Some(((name, metrics), until)) = self.told.as_ref().zip(expiry_of_chain(chain)) {
             metrics.certificate(name, until);
         }
     }
@@ -183,8 +183,21 @@ fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ()> {
     if all.is_empty() { Err(()) } else { Ok(all) }
 }
 
+/// The first expiry of a chain's certificates, in seconds since 1970; `None` if one cannot be read. Nothing is verified.
+pub fn expiry_of_chain(chain: &[CertificateDer<'_>]) -> Option<i64> {
+    chain.iter().map(|certificate| expiry(certificate)).collect::<Option<Vec<_>>>()?.into_iter().min()
+}
+
+/// The expiry of a certificate, in seconds since 1970.
+fn expiry(der: &[u8]) -> Option<i64> {
+    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+    rest.is_empty().then(|| certificate.validity().not_after.timestamp())
+}
+
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
     use super::*;
     use crate::io::health::Health;
 
@@ -255,5 +268,40 @@ mod tests {
             assert!(config.err().is_none_or(|why| !why.contains("hunter2")));
         }
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    fn until(year: i32, month: u8, day: u8) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec!["localhost".into()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(1999, 1, 1), date_time_ymd(year, month, day));
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_read_in_both_forms() {
+        // Up to 2049 with two digits of the year, from then on with four.
+        for ((year, month, day), seconds) in
+            [((2049, 12, 31), 2_524_521_600), ((2050, 1, 1), 2_524_608_000), ((2026, 11, 22), 1_795_305_600)]
+        {
+            assert_eq!(expiry(&until(year, month, day)), Some(seconds), "{year}-{month}-{day}");
+        }
+        let chain = [until(2050, 1, 1), until(2026, 11, 22)];
+        assert_eq!(expiry_of_chain(&chain), Some(1_795_305_600), "a chain is as good as its first to end");
+        assert_eq!(expiry_of_chain(&[]), None);
+    }
+
+    #[test]
+    fn what_is_no_certificate_ends_never_and_breaks_nothing() {
+        let whole = until(2026, 11, 22);
+        for length in 0..whole.len() {
+            // Cut anywhere, the outermost length is wrong.
+            assert_eq!(expiry(&whole[..length]), None, "{length} bytes of {}", whole.len());
+        }
+        for at in 0..whole.len() {
+            let mut broken = whole.to_vec();
+            broken[at] ^= 0xff;
+            // Whatever comes of it: it comes to an end.
+            let _ = expiry(&broken);
+        }
+        assert_eq!(expiry_of_chain(&[whole, CertificateDer::from(vec![0x30, 0x84, 0xff, 0xff, 0xff, 0xff])]), None);
     }
 }

@@ -1,8 +1,12 @@
-//! The server of every port, with TLS or without it: limits of connections, heads and time, and an orderly end. What is asked
-//! and answered is the router's business.
+//! The server of every port, with TLS or without it: its socket and certificate, limits of connections, heads and time, and an
+//! orderly end. Routers define what is served.
+
+mod certificate;
 
 use std::{
     collections::HashMap,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,6 +17,7 @@ use hyper::{
     service::{Service, service_fn},
 };
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use socket2::{Domain, Socket, Type};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -23,7 +28,41 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::certificate::Certificate;
+pub(super) use self::certificate::expiry_of_chain;
+pub use self::certificate::{Certificate, Files};
+
+/// Connections that may wait to be accepted. Beyond that a client tries again after a second, which is all that a probe has.
+const BACKLOG: i32 = 1024;
+
+/// Listens at an address. `[::]` means every address of both families: a kubelet probes whichever the pod has. On a machine
+/// without IPv6 it means those of IPv4.
+///
+/// # Errors
+/// When the address cannot be had.
+pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    if at.ip() != Ipv6Addr::UNSPECIFIED {
+        return bind(at);
+    }
+    bind(at).or_else(|error| match error.kind() {
+        // Somebody has the port, or it is not for us: to serve half of the addresses would hide that.
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
+        _ => bind((Ipv4Addr::UNSPECIFIED, at.port()).into()),
+    })
+}
+
+fn bind(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+    if at.is_ipv6() {
+        // The machine's default may be either.
+        socket.set_only_v6(at.ip() != Ipv6Addr::UNSPECIFIED)?;
+    }
+    // As tokio's own listeners: connections of a process that ended a moment ago do not hold the port.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
 
 /// Longest handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -305,5 +344,4 @@ impl Drop for Busy {
 }
 
 #[cfg(test)]
-#[path = "serve_tests.rs"]
 mod tests;

@@ -1,5 +1,3 @@
-use std::{net::Ipv4Addr, net::SocketAddr};
-
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -88,4 +86,34 @@ async fn head_longer_than_the_limit_is_refused() {
     let mut long = sent(at, &format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(HEAD))).await;
     assert!(answer(&mut long).await.starts_with("HTTP/1.1 431"));
     stop.cancel();
+}
+
+async fn is_healthy(at: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(at).await else { return false };
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut text = String::new();
+    stream.write_all(request.as_bytes()).await.is_ok()
+        && stream.read_to_string(&mut text).await.is_ok()
+        && text.starts_with("HTTP/1.1 200 OK")
+}
+
+#[tokio::test]
+async fn without_a_host_both_families_are_served() {
+    for (text, v6, v4) in [("[::]:0", true, true), ("0.0.0.0:0", false, true), ("127.0.0.1:0", false, true)] {
+        let listener = listen(text.parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let router = axum::Router::new().route("/healthz", axum::routing::get(async || "ok"));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        assert_eq!(is_healthy((Ipv4Addr::LOCALHOST, port).into()).await, v4, "{text} for IPv4");
+        let ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+        assert_eq!(is_healthy((Ipv6Addr::LOCALHOST, port).into()).await, v6 && ipv6, "{text} for IPv6");
+        server.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_and_not_half_a_success() {
+    let first = listen("[::]:0".parse().unwrap()).unwrap();
+    let error = listen(first.local_addr().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
