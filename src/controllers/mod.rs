@@ -1,6 +1,7 @@
 //! Thin loops: fetch a snapshot, ask `plan` what to do, have `io` do it.
 
 pub mod cell;
+mod compact;
 mod contests;
 pub mod management;
 mod watches;

@@ -1,21 +1,10 @@
 //! What every cache behind a watch is to its watch, and what passes between them.
 
-use std::{
-    fmt,
-    sync::{Arc, LazyLock},
-};
+use std::{fmt, sync::Arc};
 
 use kube::{Resource, ResourceExt};
 
-use super::pool::Pool;
-
-/// Names of the namespaces in which objects are kept: thousands of keys, of several caches, have the same.
-static NAMESPACES: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
-
-/// Drops the names of namespaces in which nothing is kept any more.
-pub(super) fn clean() {
-    NAMESPACES.clean();
-}
+use super::shared::share;
 
 /// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +50,8 @@ impl<V> Incoming<V> {
     pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
         let key = ObjectKey::of(object);
         Self {
-            key: ObjectKey { namespace: NAMESPACES.share(key.namespace), name: key.name },
+            // Thousands of keys, of several caches, have the same namespace.
+            key: ObjectKey { namespace: share(key.namespace), name: key.name },
             uid: object.uid().unwrap_or_default(),
             version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
             value: value.map(Arc::new),

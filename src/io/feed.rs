@@ -19,7 +19,7 @@ use crate::{
 /// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed, and a
 /// trace of others' that hold something which may have to be ours. `kind` is the object's. Where no book is kept at all (an
 /// object that was restored, or whose book somebody has emptied) nobody knows who wrote what, and that leaves a trace too.
-pub(super) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
+pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
     if object.meta().managed_fields.is_none() {
         object.meta_mut().managed_fields = Some(vec![takeover::trace_of_nobody()]);
     } else if let Some(entries) = &mut object.meta_mut().managed_fields {

@@ -12,17 +12,13 @@ pub mod health;
 pub mod leadership;
 pub mod lease;
 pub mod list;
-pub mod packed;
-pub mod packed_instance;
-pub mod pool;
 mod proxy;
 pub mod queue;
 pub(crate) mod reads;
 pub mod requests;
 pub mod reviews;
 pub mod server;
-pub mod shared_parts;
-pub mod sources;
+pub mod shared;
 pub mod store;
 #[cfg(test)]
 pub(crate) mod stub_server;

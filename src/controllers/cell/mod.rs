@@ -28,10 +28,10 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         meta::label,
     },
+    controllers::compact,
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
-        shared_parts,
     },
     metrics::Metrics,
     plan::cell::{Features, claim::Names},
@@ -100,13 +100,9 @@ impl CellControllers {
         let caches = &self.caches;
         let watches = scope.watches(&caches.plane);
         // Where one cluster is project and cell at once, the project's originals are not the cell's to run.
-        watches.written::<WorkloadDeployment, _>(
-            label::UPSTREAM_NAMESPACE,
-            shared_parts::deployment,
-            &caches.deployments,
-        );
+        watches.written::<WorkloadDeployment, _>(label::UPSTREAM_NAMESPACE, compact::deployment, &caches.deployments);
         // Also those that do not say whose they are: the write-back tells which label they lack.
-        watches.written::<Instance, _>("", shared_parts::instance, &caches.instances);
+        watches.written::<Instance, _>("", compact::instance, &caches.instances);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &caches.namespaces);
         if let Some(companions) = &caches.companions {

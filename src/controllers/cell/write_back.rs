@@ -11,13 +11,12 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         meta::label,
     },
-    controllers::{Reconciler, carry_out_each, contests::Contests, failure_of, record, send},
+    controllers::{Reconciler, carry_out_each, compact, contests::Contests, failure_of, record, send},
     io::{
         Class, Error,
         clients::ControlPlane,
         clock::Now,
         queue::Queue,
-        shared_parts,
         store::{ObjectKey, Store},
     },
     metrics::Metrics,
@@ -44,7 +43,7 @@ impl Copies {
     /// Starts the watch of the hub: of the copies that carry the uid of this cell.
     pub(super) fn start(&self, cell: &str, scope: &Scope) {
         let selector = format!("{}={cell}", label::CELL_UID);
-        scope.watches(&self.hub).written::<Instance, _>(&selector, shared_parts::instance_copy, &self.store);
+        scope.watches(&self.hub).written::<Instance, _>(&selector, compact::instance_copy, &self.store);
     }
 }
 

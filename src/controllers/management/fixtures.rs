@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use super::projects::project_cache::ProjectCache;
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names::ProjectName},
+    controllers::compact::PackedDeployment,
     io::{
         clients::{Connection, ControlPlane},
-        packed::PackedDeployment,
         store::{Incoming, ObjectKey},
     },
     plan::NamespaceFacts,

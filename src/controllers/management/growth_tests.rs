@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{fixtures, projects::project_cache::ProjectCache, *};
+use super::{fixtures, projects::project_cache::ProjectCache, referenced_data::sources, *};
 use crate::{
     api::{
         compute::{Instance, InstanceSpec, WorkloadDeployment},
@@ -21,14 +21,15 @@ use crate::{
         meta::{annotation, label},
         referenced::{DataRef, MANY_USERS, SourceKind},
     },
-    controllers::Reconciler,
+    controllers::{
+        Reconciler,
+        compact::{PackedDeployment, PackedInstance},
+    },
     io::{
         clients::ControlPlane,
         clock::Now,
-        packed::PackedDeployment,
-        packed_instance::PackedInstance,
         queue::{Key, Outcome, Queue},
-        reads, sources,
+        reads,
         store::Incoming,
     },
     plan::{

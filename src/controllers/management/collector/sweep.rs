@@ -32,7 +32,7 @@ use crate::{
         referenced::{DataRef, SourceKind},
     },
     controllers::{is_silence, record, send, worst},
-    io::{Class, Error, clock::Now, list, packed, store::ObjectKey, watch::Metadata},
+    io::{Class, Error, clock::Now, list, shared, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
         Hub, Kind, NamespaceFacts, Object, ObjectVersion, Write,
@@ -135,7 +135,7 @@ impl Sweeper {
             self.triggers.enqueue_deleting();
             self.triggers.enqueue_quarantined();
             self.triggers.enqueue(HubWork::Asked(None));
-            packed::clean();
+            shared::clean();
             self.forget_gone();
             let began = Now::read();
             let result = self.once(&mut memory).await;

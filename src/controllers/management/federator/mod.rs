@@ -34,9 +34,10 @@ use crate::{
         referenced::DataRef,
     },
     controllers::{
-        End, Reconciler, Stopped, carry_out, carry_out_each, contests::Contests, is_silence, record, report,
+        End, Reconciler, Stopped, carry_out, carry_out_each, compact::PackedDeployment, contests::Contests, is_silence,
+        record, report,
     },
-    io::{Class, Error, clock::Now, health::Health, packed::PackedDeployment, queue::Queue, store::ObjectKey},
+    io::{Class, Error, clock::Now, health::Health, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,

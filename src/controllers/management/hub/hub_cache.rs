@@ -19,10 +19,9 @@ use crate::{
         names::{self, CityCode, CityPolicyName, HubNamespace, Template},
         referenced::{DataRef, PerKind, SourceKind},
     },
+    controllers::compact::{PackedDeployment, PackedInstance},
     io::{
         clients::ControlPlane,
-        packed::PackedDeployment,
-        packed_instance::PackedInstance,
         store::{ObjectKey, Store},
     },
     metrics::Metrics,

@@ -23,8 +23,8 @@ use crate::controllers::management::{
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
-    controllers::{End, Reconciler, carry_out, is_silence, record, send},
-    io::{Class, Error, clock::Now, packed_instance::PackedInstance, store::ObjectKey},
+    controllers::{End, Reconciler, carry_out, compact::PackedInstance, is_silence, record, send},
+    io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Failure, Hub, Next, Plan, Project, Shared, Step,

@@ -10,8 +10,9 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::controllers::management::wiring::index::{
-    Index, city_index, namespace_index, original_city, source_index, workload_index,
+use crate::controllers::management::{
+    referenced_data::sources::Sources,
+    wiring::index::{Index, city_index, namespace_index, original_city, source_index, workload_index},
 };
 use crate::{
     api::{
@@ -19,11 +20,9 @@ use crate::{
         names::{self, CityCode, ProjectName},
         referenced::{DataRef, PerKind, SourceKind},
     },
+    controllers::compact::{PackedDeployment, PackedInstance, PackedWorkload},
     io::{
         clients::ControlPlane,
-        packed::{PackedDeployment, PackedWorkload},
-        packed_instance::PackedInstance,
-        sources::Sources,
         store::{ObjectKey, Store},
     },
     plan::{
@@ -63,7 +62,7 @@ pub(crate) struct ProjectCache {
 fn deployment_index(key: &ObjectKey, wd: &PackedDeployment) -> Vec<Index> {
     let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
     let sources = wd.references().iter().map(|reference| source_index(&key.namespace, &reference.data_ref));
-    let own = [workload_index(&wd.workload_uid()), namespace_index(&key.namespace)];
+    let own = [workload_index(wd.workload_uid()), namespace_index(&key.namespace)];
     city.into_iter().chain(own).chain(sources).collect()
 }
 

@@ -9,19 +9,13 @@ use kube::core::ObjectMeta;
 use crate::controllers::management::{
     hub::{hub_cache::HubCache, hub_outage::companions_fail},
     projects::{losses::Losses, project_cache::ProjectCache, registry::ProjectRegistry},
+    referenced_data::sources::{self, News},
     wiring::{index::source_index, queues::CompanionKey, triggers::Triggers, watches::ManagementWatches},
 };
 use crate::{
     api::{names, referenced::DataRef},
-    controllers::{Reconciler, failure_of, record, send},
-    io::{
-        Class, Error,
-        clock::Now,
-        health::Health,
-        packed::PackedDeployment,
-        sources::{self, News},
-        store::ObjectKey,
-    },
+    controllers::{Reconciler, compact::PackedDeployment, failure_of, record, send},
+    io::{Class, Error, clock::Now, health::Health, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Failure, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,

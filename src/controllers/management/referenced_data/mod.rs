@@ -2,3 +2,4 @@
 
 pub(crate) mod companion;
 pub(crate) mod companion_users;
+pub(crate) mod sources;

@@ -9,7 +9,7 @@ use crate::{
         names::{CityCode, CityPolicyName, ProjectName},
         referenced::DataRef,
     },
-    io::packed::PackedDeployment,
+    controllers::compact::PackedDeployment,
     plan::management::{
         observed::facts::{BindingFacts, Phase},
         referenced_data::foreign_claim::ForeignClaim,

@@ -8,8 +8,8 @@ use crate::{
         compute::WorkloadDeployment,
         referenced::{DataRef, SourceKind},
     },
-    controllers::{delta, with},
-    io::{packed::PackedDeployment, store::Change},
+    controllers::{compact::PackedDeployment, delta, with},
+    io::store::Change,
     plan::{
         Delta,
         management::triggers::{HubChange, ProjectChange},

@@ -9,11 +9,11 @@ use crate::{
     api::{compute::WorkloadDeploymentStatus, meta::label},
     controllers::{
         Reconciler,
+        compact::PackedDeployment,
         management::{Parts, fixtures},
     },
     io::{
         clients::{Connection, ControlPlane},
-        packed::PackedDeployment,
         queue::Outcome,
         store::Incoming,
     },

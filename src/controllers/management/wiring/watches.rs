@@ -29,14 +29,16 @@ use crate::{
         neighbours::{LocationBinding, Network},
         referenced::SourceKind,
     },
-    controllers::{Watches, namespace_facts, with},
+    controllers::{
+        Watches,
+        compact::{self, PackedDeployment, PackedInstance, PackedWorkload},
+        namespace_facts, with,
+    },
     io::{
         clients::ControlPlane,
         clock::Now,
         feed::Feed,
         health::Health,
-        packed::{self, PackedDeployment, PackedWorkload},
-        packed_instance::PackedInstance,
         watch::{Metadata, PAGE_SIZE},
     },
     metrics::Metrics,
@@ -96,7 +98,7 @@ impl ManagementWatches {
             watches.metadata(kind.into(), &companions, PAGE_SIZE, facts, store.clone());
             hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, about: |_| true, store: store.clone() }));
         }
-        watches.objects::<ResourceBinding, _>("", packed::binding, &hub.bindings);
+        watches.objects::<ResourceBinding, _>("", compact::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
         // Without a selector: one without its labels is to be reported, not overlooked.
         watches.written::<Instance, _>("", PackedInstance::of_hub, &hub.instances);

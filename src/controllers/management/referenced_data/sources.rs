@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::store::{Cache, Incoming, Listed, Lost, ObjectKey};
 use crate::{
+    io::store::{Cache, Incoming, Listed, Lost, ObjectKey},
     plan::{
         Failure, ObjectVersion,
         condition::differs_in_their_numbers_alone,

@@ -10,68 +10,36 @@ use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
     ops::Deref,
-    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt;
+use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    cache::{self, Before},
-    packed_instance,
-    pool::Pool,
-    shared_parts,
-    uid::Uid,
-};
 use crate::{
     api::{
         compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
-        karmada::{ResourceBinding, Suspension},
         meta::{annotation, label},
         referenced::DataRef,
     },
+    io::{shared::share, store::Before},
     plan::{
-        Shared,
-        management::observed::facts::{BindingFacts, Replicas, Scheduled},
-        ownership,
+        Shared, ownership,
         references::{Reference, annotated, references},
     },
 };
 
-/// The templates of all deployments that are kept, of every control plane.
-static TEMPLATES: LazyLock<Pool<Template>> = LazyLock::new(Pool::default);
-
-/// The sets of fields that field managers have applied to them, and the lists of these sets that deployments have.
-static APPLIED_FIELDS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
-static BOOKS: LazyLock<Pool<Book>> = LazyLock::new(Pool::default);
-
-/// Their cities, as they are spelt.
-static CITIES: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
-
-/// The lists of companions that they are promised.
-static PROMISED: LazyLock<Pool<[DataRef]>> = LazyLock::new(Pool::default);
-
-/// What bindings have in common: names of policies and digests of their placements, where they go, what the scheduler says, and
-/// what clusters have made of them: whether they took them, and how many Instances there are; what they depend on, and what is
-/// stopped of them.
-static PLACEMENTS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
-static CLUSTERS: LazyLock<Pool<Vec<String>>> = LazyLock::new(Pool::default);
-static SCHEDULED: LazyLock<Pool<Option<Scheduled>>> = LazyLock::new(Pool::default);
-static APPLIED: LazyLock<Pool<BTreeMap<String, Result<(), String>>>> = LazyLock::new(Pool::default);
-static DEPENDENCIES: LazyLock<Pool<Option<Vec<DataRef>>>> = LazyLock::new(Pool::default);
-static SUSPENSIONS: LazyLock<Pool<Suspension>> = LazyLock::new(Pool::default);
-static REPLICAS: LazyLock<Pool<BTreeMap<String, Replicas>>> = LazyLock::new(Pool::default);
-
 /// What nearly every deployment has, as it stands in their texts: field names, labels, annotations, conditions. What comes
 /// often stands near the end, where it costs least to refer to.
-const COMMON: &[u8] = include_bytes!("packed_common.json");
+const COMMON: &[u8] = include_bytes!("deployment_common.json");
 
 /// Of each field manager's entry, the set of fields where it is kept as text.
 type Book = [Option<Arc<str>>];
 
 /// One deployment.
-pub struct PackedDeployment {
+pub(crate) struct PackedDeployment {
     /// What is its own, as compressed JSON.
     text: Box<[u8]>,
     /// Length of that JSON.
@@ -79,7 +47,7 @@ pub struct PackedDeployment {
     template: Arc<Template>,
     fields: Arc<Book>,
     /// The uid that it gives for its Workload.
-    workload_uid: Uid,
+    workload_uid: Arc<str>,
     city_code: Arc<str>,
     city_label: Option<Arc<str>>,
     /// The companions that it is promised.
@@ -95,10 +63,13 @@ pub struct PackedDeployment {
 }
 
 /// What deployments run, once for all that run the same.
+#[derive(Serialize)]
 struct Template {
     json: Box<str>,
+    #[serde(skip)]
     references: Box<[Reference]>,
-    /// The same as it is read, while somebody reads it: of a Workload's deployments many are looked at together.
+    /// The same as it is read, while it is in use: of a Workload's deployments many are reconciled together.
+    #[serde(skip)]
     open: Mutex<Weak<InstanceTemplateSpec>>,
 }
 
@@ -108,19 +79,11 @@ impl PartialEq for Template {
     }
 }
 
-impl Eq for Template {}
-
-impl Hash for Template {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.json.hash(state);
-    }
-}
-
 impl Template {
     /// What `template` is kept as, once for all that are equal.
     fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
         let references = references(&template.spec).into();
-        TEMPLATES.share(Arc::new(Self { json: json(template).into(), references, open: Mutex::default() }))
+        share(Arc::new(Self { json: json(template).into(), references, open: Mutex::default() }))
     }
 
     fn open(&self) -> Option<Shared<InstanceTemplateSpec>> {
@@ -136,7 +99,7 @@ impl Template {
 
 impl PackedDeployment {
     /// Packs a deployment, and makes sure that it can be had back.
-    pub fn of(deployment: WorkloadDeployment) -> Self {
+    pub(crate) fn of(deployment: WorkloadDeployment) -> Self {
         let mut packed = Self::pack(deployment.clone());
         if packed.unpack().as_ref() != Some(&deployment) {
             packed.whole = Some(Box::new(deployment));
@@ -149,9 +112,9 @@ impl PackedDeployment {
         let template = Template::of(&template);
         let fields = deployment.metadata.managed_fields.iter_mut().flatten().map(|entry| {
             let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
-            packed.0.as_str().map(|fields| APPLIED_FIELDS.share(fields.into()))
+            packed.0.as_str().map(|fields| share::<str>(fields.into()))
         });
-        let fields = BOOKS.share(fields.collect());
+        let fields = share::<Book>(fields.collect());
         let text = json(&deployment);
         let said = said(&deployment, &template);
         Self {
@@ -159,10 +122,10 @@ impl PackedDeployment {
             length: text.len(),
             template,
             fields,
-            workload_uid: Uid::of(&deployment.spec.workload_ref.uid),
-            city_code: CITIES.share(deployment.spec.city_code.as_str().into()),
-            city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| CITIES.share(city.as_str().into())),
-            promised: PROMISED.share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
+            workload_uid: share(deployment.spec.workload_ref.uid.as_str().into()),
+            city_code: share::<str>(deployment.spec.city_code.as_str().into()),
+            city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| share::<str>(city.as_str().into())),
+            promised: share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
             said,
@@ -172,7 +135,7 @@ impl PackedDeployment {
     }
 
     /// The deployment.
-    pub fn open(&self) -> WorkloadDeployment {
+    pub(crate) fn open(&self) -> WorkloadDeployment {
         if let Some(whole) = &self.whole {
             return (**whole).clone();
         }
@@ -198,48 +161,48 @@ impl PackedDeployment {
     }
 
     /// What its template refers to.
-    pub fn references(&self) -> &[Reference] {
+    pub(crate) fn references(&self) -> &[Reference] {
         &self.template.references
     }
 
     /// The uid that it gives for its Workload.
-    pub fn workload_uid(&self) -> String {
-        self.workload_uid.to_string()
+    pub(crate) fn workload_uid(&self) -> &str {
+        &self.workload_uid
     }
 
     /// Its city, as its spec spells it.
-    pub fn city_code(&self) -> &str {
+    pub(crate) fn city_code(&self) -> &str {
         &self.city_code
     }
 
     /// Its city, as its label spells it, by which policies select.
-    pub fn city_label(&self) -> Option<&str> {
+    pub(crate) fn city_label(&self) -> Option<&str> {
         self.city_label.as_deref()
     }
 
     /// Whether it is promised a companion.
-    pub fn expects(&self, data_ref: &DataRef) -> bool {
+    pub(crate) fn expects(&self, data_ref: &DataRef) -> bool {
         self.promised.contains(data_ref)
     }
 
     /// Whether it is on its way out.
-    pub fn is_deleting(&self) -> bool {
+    pub(crate) fn is_deleting(&self) -> bool {
         self.deleting
     }
 
     /// Whether it is a project's, where one cluster is project and cell at once.
-    pub fn is_original(&self) -> bool {
+    pub(crate) fn is_original(&self) -> bool {
         self.original
     }
 
     /// The version at which it was written last, its status and what Karmada itself puts on it aside; nothing where this process
     /// has not seen that.
-    pub fn written(&self) -> Option<u64> {
+    pub(crate) fn written(&self) -> Option<u64> {
         (self.written > 0).then_some(self.written)
     }
 
-    /// Keeps in mind when it was written last: see [`Inherit`](super::cache::Inherit).
-    pub fn inherit(&mut self, before: &Before<'_, Self>, next: Option<u64>) {
+    /// Keeps in mind when it was written last: see [`Inherit`](crate::io::store::Inherit).
+    pub(crate) fn inherit(&mut self, before: &Before<'_, Self>, next: Option<u64>) {
         self.written = match before {
             Before::Known(before) if before.said == self.said => before.written,
             Before::Known(_) | Before::Nothing => next.unwrap_or(0),
@@ -255,7 +218,7 @@ impl PackedDeployment {
 }
 
 /// A Workload as the caches of the management side keep it: its template once for it and all deployments that have the same.
-pub struct PackedWorkload {
+pub(crate) struct PackedWorkload {
     /// The Workload without its template.
     rest: Workload,
     template: Arc<Template>,
@@ -263,13 +226,13 @@ pub struct PackedWorkload {
 
 impl PackedWorkload {
     /// Packs a Workload.
-    pub fn of(mut workload: Workload) -> Self {
+    pub(crate) fn of(mut workload: Workload) -> Self {
         let template = Template::of(&std::mem::take(&mut workload.spec.template));
         Self { rest: workload, template }
     }
 
     /// The Workload; nothing where its template is no text, which no API server can have sent.
-    pub fn open(&self) -> Option<Workload> {
+    pub(crate) fn open(&self) -> Option<Workload> {
         let mut workload = self.rest.clone();
         workload.spec.template = self.template.open()?;
         Some(workload)
@@ -282,48 +245,6 @@ impl Deref for PackedWorkload {
 
     fn deref(&self) -> &Workload {
         &self.rest
-    }
-}
-
-/// Drops what no deployment, no binding and no key has any more.
-pub fn clean() {
-    cache::clean();
-    packed_instance::clean();
-    shared_parts::clean();
-    TEMPLATES.clean();
-    // A book has sets of fields, so it goes first.
-    BOOKS.clean();
-    APPLIED_FIELDS.clean();
-    CITIES.clean();
-    PROMISED.clean();
-    PLACEMENTS.clean();
-    CLUSTERS.clean();
-    SCHEDULED.clean();
-    APPLIED.clean();
-    REPLICAS.clean();
-    DEPENDENCIES.clean();
-    SUSPENSIONS.clean();
-}
-
-/// What is kept of a binding. What is said of it is said of many.
-pub fn binding(binding: ResourceBinding) -> BindingFacts {
-    fn share<T: std::hash::Hash + Eq>(pool: &Pool<T>, value: Shared<T>) -> Shared<T> {
-        pool.share(value.into()).into()
-    }
-    let facts = BindingFacts::of(binding);
-    let name = |name: Option<Arc<str>>| name.map(|name| PLACEMENTS.share(name));
-    BindingFacts {
-        policy: name(facts.policy),
-        placement: name(facts.placement),
-        scheduled_by: name(facts.scheduled_by),
-        clusters: share(&CLUSTERS, facts.clusters),
-        scheduled: share(&SCHEDULED, facts.scheduled),
-        applied: share(&APPLIED, facts.applied),
-        replicas: share(&REPLICAS, facts.replicas),
-        dependencies: share(&DEPENDENCIES, facts.dependencies),
-        suspension: share(&SUSPENSIONS, facts.suspension),
-        scheduled_for: facts.scheduled_for.map(|city| city.sharing(|text| CITIES.share(text))),
-        ..facts
     }
 }
 
@@ -345,5 +266,5 @@ fn json(of: &impl serde::Serialize) -> String {
 }
 
 #[cfg(test)]
-#[path = "packed_tests.rs"]
+#[path = "deployment_tests.rs"]
 mod tests;

@@ -7,20 +7,19 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::{Hash, Hasher},
     ops::Deref,
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::pool::Pool;
 use crate::{
     api::{
         compute::{Instance, InstanceRuntime, InstanceSpec, Volume},
         meta::{GROUP, label},
         shared::Shared,
     },
+    io::shared::{find, share},
     plan::{diff, limits::json_bytes, ownership},
 };
 
@@ -36,13 +35,11 @@ const ORDINARY: usize = 8 << 10;
 /// Workloads of the largest template, of all its tenants together; those that come later cost a read each time they are shown.
 const MAX_OF_ONE: usize = 16 << 20;
 
-static BODIES: LazyLock<Pool<Body>> = LazyLock::new(Pool::default);
-
 /// How many bytes each writer has brought.
 static BROUGHT: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::default);
 
 /// One Instance; to read its labels and its status it need not be opened.
-pub struct PackedInstance {
+pub(crate) struct PackedInstance {
     /// The Instance without what it runs.
     rest: Instance,
     body: Kept,
@@ -59,9 +56,11 @@ enum Kept {
 }
 
 /// What Instances run, once for all that run the same.
+#[derive(Serialize)]
 struct Body {
     json: Box<str>,
     /// The writer that it is charged to.
+    #[serde(skip)]
     writer: Option<String>,
 }
 
@@ -76,14 +75,6 @@ struct Runs {
 impl PartialEq for Body {
     fn eq(&self, other: &Self) -> bool {
         self.json == other.json
-    }
-}
-
-impl Eq for Body {}
-
-impl Hash for Body {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.json.hash(state);
     }
 }
 
@@ -123,32 +114,28 @@ impl Body {
         }
         let (bytes, mut body) = (json.len(), Self { json: json.into_boxed_str(), writer: None });
         if bytes > ORDINARY {
-            if let Some(known) = BODIES.get(&body) {
+            if let Some(known) = find(&body) {
                 return Kept::Body(known);
             }
             if !charge(writer, bytes) {
-                // What no Instance has any more is charged until it is dropped.
-                BODIES.clean();
-                if !charge(writer, bytes) {
-                    return Kept::Elsewhere;
-                }
+                return Kept::Elsewhere;
             }
             body.writer = Some(writer.to_owned());
         }
-        Kept::Body(BODIES.share(Arc::new(body)))
+        Kept::Body(share(Arc::new(body)))
     }
 }
 
 impl PackedInstance {
     /// Packs what a cell has written on the hub. Nothing is decided by who applied what of it.
-    pub fn of_hub(mut instance: Instance) -> Self {
+    pub(crate) fn of_hub(mut instance: Instance) -> Self {
         instance.metadata.managed_fields = Some(Vec::new());
         let writer = ownership::cell_of(&instance).cloned().unwrap_or_default();
         Self::of(instance, &format!("cell {writer}"))
     }
 
     /// Packs what stands in a project, a copy whose spec is compared as a whole.
-    pub fn of_project(mut instance: Instance) -> Self {
+    pub(crate) fn of_project(mut instance: Instance) -> Self {
         diff::forget_applied_spec(&mut instance);
         Self::of(instance, "projects")
     }
@@ -173,17 +160,17 @@ impl PackedInstance {
     }
 
     /// True if too much stands in it to be kept.
-    pub fn is_too_large(&self) -> bool {
+    pub(crate) fn is_too_large(&self) -> bool {
         matches!(self.body, Kept::TooLarge)
     }
 
     /// True if what it runs has to be read from its API server.
-    pub fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         matches!(self.body, Kept::Elsewhere)
     }
 
     /// The Instance, as far as it is kept.
-    pub fn open(&self) -> Instance {
+    pub(crate) fn open(&self) -> Instance {
         let mut instance = self.rest.clone();
         if let Kept::Body(body) = &self.body
             && let Ok(runs) = serde_json::from_str::<Runs>(&body.json)
@@ -228,11 +215,6 @@ fn identity(of: Instance) -> Instance {
     instance.metadata.deletion_timestamp = of.metadata.deletion_timestamp;
     instance.metadata.managed_fields = Some(Vec::new());
     instance
-}
-
-/// Drops what no Instance has any more.
-pub(super) fn clean() {
-    BODIES.clean();
 }
 
 #[cfg(test)]
