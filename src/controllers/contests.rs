@@ -1,4 +1,4 @@
-//! What a controller remembers of its writes, to notice that somebody else takes them back.
+//! A controller's memory of its writes, to notice that another client reverts them.
 
 use std::{
     collections::HashMap,
@@ -17,9 +17,9 @@ use crate::{
     },
 };
 
-/// So many keys are remembered before those are looked for that need not be.
+/// Keys that are remembered before those that do not matter are dropped.
 const ROOM: usize = 1024;
-/// So many are remembered at most of which nothing is at odds: a contest among them is found a write later.
+/// Most keys that are remembered although nothing is at odds: a contest among them is noticed a write later.
 const MOST: usize = 8 * ROOM;
 
 /// The writes of one controller, by its keys.
@@ -33,9 +33,9 @@ pub(super) struct Contests<K: Key = ObjectKey> {
 
 struct Keys<K> {
     all: HashMap<K, Memory>,
-    /// How many there may be before it is looked which of them matter.
+    /// Number of keys above which those that do not matter are dropped.
     room: usize,
-    /// How many of them are contested.
+    /// Number of contested keys.
     contested: usize,
 }
 
@@ -45,12 +45,12 @@ impl<K> Default for Keys<K> {
     }
 }
 
-/// A plan that is being carried out. What was made by its end is remembered, however it ends.
+/// A plan that is carried out. Its writes are remembered, however it ends.
 pub(super) struct Round<'a, K: Key = ObjectKey> {
     contests: &'a Contests<K>,
     key: K,
     held: Held,
-    /// What came of the writes, in their order.
+    /// Results of the writes, in their order.
     sent: Vec<Sent>,
     now: Timestamp,
 }
@@ -60,13 +60,13 @@ impl<K: Key> Contests<K> {
         Self { controller, pause, metrics: metrics.clone(), keys: Mutex::default() }
     }
 
-    /// Whether all that a plan would change waits.
+    /// True if every change of a plan waits.
     pub(super) fn all_wait<S: Contestable, G>(&self, key: &K, plan: &Plan<S, G>, now: Timestamp) -> bool {
         let memory = self.lock().all.get(key).cloned();
         memory.is_some_and(|memory| contest::all_wait(&plan.steps, &memory, now, self.pause))
     }
 
-    /// Takes out of a plan what is to wait. `regarding`: the object that the key is about.
+    /// Removes the writes of a plan that wait. `regarding`: the object of the key.
     pub(super) fn begin<S: Contestable, G>(
         &self,
         key: &K,
@@ -82,7 +82,7 @@ impl<K: Key> Contests<K> {
         Round { contests: self, key: key.clone(), held, sent: Vec::new(), now }
     }
 
-    /// The object is gone, and so is what was written into it.
+    /// The object is gone, and its writes with it.
     pub(super) fn forget(&self, key: &K) {
         if self.lock().all.contains_key(key) {
             self.remember(key, Memory::default(), Timestamp::UNIX_EPOCH);
@@ -114,7 +114,7 @@ impl<K: Key> Contests<K> {
 }
 
 impl<K: Key> Round<'_, K> {
-    /// This came of the next of the writes that were left.
+    /// Records the result of the next write.
     pub(super) fn came(&mut self, sent: Sent) {
         self.sent.push(sent);
     }

@@ -1,29 +1,27 @@
 //! Carries out one [`Write`]: the only place that changes anything on an API server (the Lease aside).
 
-use kube::{
-    Api,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
-        PropagationPolicy,
-    },
-};
-
+use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    core::Request as Requests,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
+use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, confidential::metadata, deadline};
 use crate::plan::{
     Kind, Known, Object, ObjectVersion, Op, Plane, Standing, Write,
     takeover::{self, Part},
 };
 
-/// What a write has made.
+/// The object that a write has stored.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The version of its object.
     pub version: ObjectVersion,
-    /// What stands of it in the server's answer; nothing where the answer does not say.
+    /// The part of the write that stands in the server's answer. `None` if the answer is not the whole object.
     pub standing: Option<Standing>,
 }
 
@@ -47,87 +45,92 @@ impl<P: Plane> ControlPlane<P> {
 
     async fn send(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let Write { object, op, .. } = write;
-        if object.kind.is_confidential() && !op.is_look() {
-            return self.send_confidential(object, op).await;
-        }
-        let api = self.api(object);
-        let name = &object.name;
-        let what = |verb: &'static str| move || format!("{verb} {object} in {}", self.name());
-        let answer = match op {
+        let (requests, name) = (requests(object), &*object.name);
+        let patching = |manager: &str| PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
+        let applying = |manager: &str, force| PatchParams { force, ..PatchParams::apply(manager) };
+        let (verb, request) = match op {
             Op::Create { body, manager } => {
                 let params = PostParams { field_manager: Some((*manager).into()), ..PostParams::default() };
-                let body: DynamicObject = serde_json::from_value(body.clone())
-                    .map_err(|e| Error::Answer { call: what("create")(), why: e.to_string() })?;
-                deadline(REQUEST_TIMEOUT, what("create"), api.create(&params, &body)).await?
+                ("create", requests.create(&params, body.to_string().into_bytes()))
             }
-            Op::Apply { body, manager, status, force } => {
-                let params = PatchParams { force: *force, ..PatchParams::apply(manager) };
-                if *status {
-                    deadline(
-                        REQUEST_TIMEOUT,
-                        what("apply status of"),
-                        api.patch_status(name, &params, &Patch::Apply(body)),
-                    )
-                    .await?
-                } else {
-                    deadline(REQUEST_TIMEOUT, what("apply"), api.patch(name, &params, &Patch::Apply(body))).await?
-                }
+            Op::Apply { body, manager, status: true, force } => {
+                let patch = Patch::Apply(body);
+                ("apply status of", requests.patch_subresource("status", name, &applying(manager, *force), &patch))
             }
-            Op::Merge { body, manager } => {
-                let params = PatchParams { field_manager: Some((*manager).into()), ..PatchParams::default() };
-                let patched =
-                    deadline(REQUEST_TIMEOUT, what("patch"), api.patch(name, &params, &Patch::Merge(body))).await;
-                match patched {
-                    Err(gone) if gone.class() == Class::Gone => return Ok(None),
-                    patched => patched?,
-                }
+            Op::Apply { body, manager, status: false, force } => {
+                ("apply", requests.patch(name, &applying(manager, *force), &Patch::Apply(body)))
             }
+            Op::Merge { body, manager } => ("patch", requests.patch(name, &patching(manager), &Patch::Merge(body))),
+            Op::Delete { uid, resource_version } => ("delete", requests.delete(name, &deletion(uid, resource_version))),
             Op::TakeOver { uid, resource_version, manager, parts, .. } => {
                 let judged = ObjectVersion::new(uid, resource_version);
-                match Box::pin(self.take_over(&api, object, &judged, manager, parts)).await? {
-                    Some(taken) => taken,
-                    None => return Ok(None),
-                }
+                return Box::pin(self.take_over(object, &judged, manager, parts)).await;
             }
-            Op::Delete { uid, resource_version } => {
-                self.delete(&api, object, uid, resource_version).await?;
-                return Ok(None);
-            }
-            Op::ConfirmAbsent => {
-                confirm_gone(&api, object, None, self.name()).await?;
-                return Ok(None);
-            }
-            Op::ConfirmGone { uid } => {
-                confirm_gone(&api, object, Some(uid), self.name()).await?;
-                return Ok(None);
-            }
-            Op::ConfirmPresent { uid } => {
-                confirm_present(&api, object, uid, None, self.name()).await?;
-                return Ok(None);
-            }
-            Op::ConfirmListed { label } => {
-                confirm_listed(&api, object, label, self.name()).await?;
-                return Ok(None);
-            }
-            Op::ConfirmUnchanged { uid, generation } => {
-                confirm_present(&api, object, uid, Some(*generation), self.name()).await?;
-                return Ok(None);
-            }
+            look => return self.look(object, look).await.map(|()| None),
         };
-        // What stands of it is only compared where that is known of before as well.
-        Ok(Some(self.feed_back(object, answer, write.standing().and_then(|_| op.asked()).as_deref())))
+        let answer = match self.call(object, verb, request).await {
+            // An object that is gone needs no deletion, and takes no patch.
+            Err(gone) if matches!(op, Op::Merge { .. } | Op::Delete { .. }) && gone.class() == Class::Gone => {
+                return Ok(None);
+            }
+            answer => answer?,
+        };
+        if let Op::Delete { uid, .. } = op {
+            self.deleted(object, uid, answer);
+            return Ok(None);
+        }
+        // What stands of it is only compared where that is known of before as well, and the answer is the whole object.
+        let asked = write.standing().filter(|_| !object.kind.is_confidential()).and_then(|_| op.asked());
+        Ok(answer.map(|answer| self.feed_back(object, answer, asked.as_deref())))
+    }
+
+    /// Sends a request, and answers with the object in the server's answer. Without a request body that can be built, nothing is
+    /// sent.
+    async fn call(
+        &self,
+        object: &Object,
+        verb: &str,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Option<DynamicObject>, Error> {
+        let what = || format!("{verb} {object} in {}", self.name());
+        let unreadable = |why: String| Error::Answer { call: what(), why };
+        let request = request.map_err(|e| unreadable(e.to_string()))?;
+        if object.kind.is_confidential() {
+            return Ok(metadata(&self.call_confidential(what, request).await?));
+        }
+        let answer = deadline(REQUEST_TIMEOUT, what, self.connection().client().request_text(request)).await?;
+        serde_json::from_str(&answer).map(Some).map_err(|e| unreadable(e.to_string()))
+    }
+
+    /// A live read that a plan asks for.
+    async fn look(&self, object: &Object, op: &Op) -> Result<(), Error> {
+        let (api, place) = (self.api(object), self.name());
+        match op {
+            Op::ConfirmAbsent => confirm_gone(&api, object, None, place).await,
+            Op::ConfirmGone { uid } => confirm_gone(&api, object, Some(uid), place).await,
+            Op::ConfirmPresent { uid } => confirm_present(&api, object, uid, None, place).await,
+            Op::ConfirmListed { label } => confirm_listed(&api, object, label, place).await,
+            Op::ConfirmUnchanged { uid, generation } => {
+                confirm_present(&api, object, uid, Some(*generation), place).await
+            }
+            Op::Create { .. } | Op::Apply { .. } | Op::Merge { .. } | Op::TakeOver { .. } | Op::Delete { .. } => Ok(()),
+        }
     }
 
     /// Answers with nothing when the object is gone, or nobody else holds anything of these parts any more.
     async fn take_over(
         &self,
-        api: &Api<DynamicObject>,
         object: &Object,
         judged: &ObjectVersion,
         manager: &str,
         parts: &[Part],
-    ) -> Result<Option<DynamicObject>, Error> {
+    ) -> Result<Option<Stored>, Error> {
         let what = || format!("take over {object} in {}", self.name());
+        if object.kind.is_confidential() {
+            // No plan asks for it: the answer would have the content.
+            return Err(Error::Answer { call: what(), why: "its content is confidential".into() });
+        }
+        let api = self.api(object);
         let found = match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
             Err(gone) if gone.class() == Class::Gone => return Ok(None),
             found => found?,
@@ -153,35 +156,26 @@ impl<P: Plane> ControlPlane<P> {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         match deadline(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &patch)).await {
             Err(gone) if gone.class() == Class::Gone => Ok(None),
-            patched => Ok(Some(patched?)),
+            patched => Ok(Some(self.feed_back(object, patched?, None))),
         }
     }
 
-    async fn delete(&self, api: &Api<DynamicObject>, object: &Object, uid: &str, version: &str) -> Result<(), Error> {
-        let params = DeleteParams {
-            // Without it the children of some kinds are left to run on.
-            propagation_policy: Some(PropagationPolicy::Background),
-            preconditions: Some(Preconditions { uid: Some(uid.into()), resource_version: Some(version.into()) }),
-            ..DeleteParams::default()
-        };
-        let what = || format!("delete {object} in {}", self.name());
-        match deadline(REQUEST_TIMEOUT, what, api.delete(&object.name, &params)).await {
-            Ok(either) => {
-                either.map_left(|deleting| drop(self.feed_back(object, deleting, None))).map_right(|_| {
-                    if let Some(sink) = self.sink(object.kind) {
-                        sink.removed(object, uid);
-                    }
-                });
-                Ok(())
+    /// The server has taken a deletion. It answers with the object if that is kept by finalizers, else with a status.
+    fn deleted(&self, object: &Object, uid: &str, answer: Option<DynamicObject>) {
+        let is_it = |meta: &ObjectMeta| meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_some();
+        match answer.filter(|answer| is_it(&answer.metadata)) {
+            Some(deleting) => drop(self.feed_back(object, deleting, None)),
+            None => {
+                if let Some(sink) = self.sink(object.kind) {
+                    sink.removed(object, uid);
+                }
             }
-            Err(gone) if gone.class() == Class::Gone => Ok(()),
-            Err(error) => Err(error),
         }
     }
 
     /// The answer is newer than anything the watch has brought: whoever judges this object next must see it. `asked`: what the
     /// write asked for, where the answer is the whole object.
-    pub(super) fn feed_back(&self, object: &Object, answer: DynamicObject, asked: Option<&Value>) -> Stored {
+    fn feed_back(&self, object: &Object, answer: DynamicObject, asked: Option<&Value>) -> Stored {
         let version = ObjectVersion::of(&answer.metadata);
         let terminated = answer.metadata.deletion_timestamp.is_some()
             && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
@@ -245,6 +239,21 @@ impl<P: Plane> ControlPlane<P> {
     }
 }
 
+/// The requests for a kind in the namespace of an object.
+pub(super) fn requests(object: &Object) -> Requests {
+    let namespace = Some(&*object.namespace).filter(|namespace| !namespace.is_empty());
+    Requests::new(DynamicObject::url_path(&api_resource(object.kind), namespace))
+}
+
+/// Deletes exactly this version.
+fn deletion(uid: &str, resource_version: &str) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions { uid: Some(uid.into()), resource_version: Some(resource_version.into()) }),
+        // Otherwise the children of some kinds would run on.
+        ..DeleteParams::background()
+    }
+}
+
 /// Absent is only what the server says is absent: a 404 for the namespace, or for a path that it does not serve, is not.
 /// `uid`: of the one that is to be gone, where another of its name may be there.
 async fn confirm_gone(api: &Api<DynamicObject>, object: &Object, uid: Option<&str>, place: &str) -> Result<(), Error> {
@@ -286,7 +295,7 @@ async fn confirm_listed(api: &Api<DynamicObject>, object: &Object, label: &str, 
     if is_there { Ok(()) } else { Err(Error::NotThere(format!("{object} in {place}"))) }
 }
 
-/// How requests for a kind are addressed.
+/// The address of a kind.
 pub fn api_resource(kind: Kind) -> ApiResource {
     let (api_version, kind, plural) = kind.gvk();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -301,7 +310,20 @@ pub fn api_resource(kind: Kind) -> ApiResource {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        convert::identity,
+        sync::{Arc, Mutex},
+    };
+
     use super::*;
+    use crate::{
+        api::referenced::SourceKind,
+        io::{
+            clients::{Connection, Sink},
+            stub_server::{StubServer, not_found},
+        },
+        plan::{Hub, Proof},
+    };
 
     #[test]
     fn every_kind_has_an_address() {
@@ -309,5 +331,48 @@ mod tests {
         assert_eq!((namespace.group.as_str(), namespace.version.as_str()), ("", "v1"));
         let policy = api_resource(Kind::PropagationPolicy);
         assert_eq!((policy.group.as_str(), policy.version.as_str()), ("policy.karmada.io", "v1alpha1"));
+    }
+
+    /// Records the answers that reach a cache.
+    #[derive(Default)]
+    struct Fed(Mutex<Vec<String>>);
+
+    impl Sink for Fed {
+        fn wrote(&self, object: Value) {
+            self.0.lock().unwrap().push(format!("wrote {}", object["metadata"]["uid"].as_str().unwrap()));
+        }
+
+        fn removed(&self, _: &Object, uid: &str) {
+            self.0.lock().unwrap().push(format!("removed {uid}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn execute_deletion_removes_the_object_from_the_cache_unless_a_finalizer_keeps_it() {
+        let object = |metadata: Value| json!({ "apiVersion": "v1", "kind": "Any", "metadata": metadata });
+        let kept = object(json!({ "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"] }));
+        let done = json!({ "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success" });
+        let gone = object(json!({ "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z" }));
+        for kind in [Kind::Instance, Kind::Referenced(SourceKind::Secret)] {
+            for (answer, expected) in [
+                ((200, kept.clone()), &["wrote u"][..]),
+                ((200, done.clone()), &["removed u"]),
+                ((200, gone.clone()), &["removed u"]),
+                (not_found(kind.gvk().2, "a"), &[]),
+            ] {
+                let fed = Arc::new(Fed::default());
+                let server = StubServer::start(None, move |_: &_| answer.clone()).await;
+                let connection = Connection::new(kube::Config::new(server.url.parse().unwrap())).unwrap();
+                let hub = ControlPlane::<Hub>::new("hub", connection);
+                hub.feed(kind, fed.clone());
+                let object = Object { kind, namespace: "ns".into(), name: "a".into() };
+                let steps =
+                    Proof::of_target().delete_version(object, ObjectVersion::new("u", "7"), identity::<Write<Hub>>);
+                assert!(hub.execute(&steps.into_steps()[0]).await.unwrap().is_none());
+                assert_eq!(*fed.0.lock().unwrap(), expected);
+                let seen = server.seen();
+                assert!(seen[0].line.starts_with("DELETE ") && seen[0].body.contains("\"resourceVersion\":\"7\""));
+            }
+        }
     }
 }

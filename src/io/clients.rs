@@ -108,7 +108,7 @@ impl Credentials {
 
     /// A client for the server at this address, or at the kubeconfig's, and the version of what it is made of. Files with
     /// certificates are read for it.
-    fn client(&self, address: Option<&http::Uri>, observer: Observer) -> Result<(Client, u64), String> {
+    fn client(&self, address: Option<&http::Uri>, observer: &Observer) -> Result<(Client, u64), String> {
         let (mut config, proxies, version) = {
             let said = self.said();
             (said.config.clone(), said.proxies.clone(), said.version)
@@ -120,12 +120,12 @@ impl Credentials {
             config.proxy_url = proxies.of_server(&config.cluster_url)?;
         }
         let builder = ClientBuilder::try_from(config).map_err(|e| root_cause(&e))?;
-        Ok((builder.with_layer(&observer).build(), version))
+        Ok((builder.with_layer(observer).build(), version))
     }
 
     /// Takes over what was read again, if a client can be made of it.
     fn replace(&self, new: &Self) -> Result<(), String> {
-        new.client(None, Observer { meter: None, clock: ServerClock::default() })?;
+        new.client(None, &Observer { meter: None, clock: ServerClock::default() })?;
         let new = new.said();
         let mut said = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if said.config.cluster_url != new.config.cluster_url {
@@ -221,7 +221,7 @@ impl Connection {
 
     fn at(credentials: Credentials, address: Option<http::Uri>, meter: Option<Meter>) -> Result<Self, String> {
         let observer = Observer { meter, clock: ServerClock::default() };
-        let made = credentials.client(address.as_ref(), observer.clone());
+        let made = credentials.client(address.as_ref(), &observer);
         let (client, version) = made.map_err(|why| format!("kubeconfig: {why}"))?;
         Ok(Self {
             credentials,
@@ -258,7 +258,7 @@ impl Connection {
     }
 
     fn make(&self) -> Result<(Client, u64), String> {
-        self.credentials.client(self.address.as_ref(), self.observer.clone())
+        self.credentials.client(self.address.as_ref(), &self.observer)
     }
 
     /// A client for calls that carry payloads of ConfigMaps and Secrets.

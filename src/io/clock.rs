@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::server_clock::ServerClock;
+use super::requests::ServerClock;
 
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug)]

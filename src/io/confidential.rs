@@ -1,20 +1,20 @@
 //! Calls that carry the content of ConfigMaps and Secrets: over connections of their own, with answers that carry
 //! nothing but metadata, and with errors in which no value can stand.
 
-use http::{HeaderValue, Request, header::ACCEPT};
+use http::{HeaderValue, Method, Request, header::ACCEPT};
 use kube::{
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
-    core::{Request as Requests, Status, TypeMeta},
+    api::DynamicObject,
+    core::{Status, TypeMeta},
 };
 use serde_json::Value;
 
-use super::{Class, Error, REQUEST_TIMEOUT, apply::Stored, clients::ControlPlane, deadline};
+use super::{Error, REQUEST_TIMEOUT, apply::requests, clients::ControlPlane, deadline};
 use crate::{
     api::referenced::DataRef,
-    plan::{Object, ObjectVersion, Op, Plane, payload::Payload},
+    plan::{Object, ObjectVersion, Plane, payload::Payload},
 };
 
-/// How what is left of admission's words begins.
+/// Beginning of the message that is left of an admission error.
 pub(super) const DENIED: &str = "denied by an admission ";
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -34,7 +34,7 @@ impl<P: Plane> ControlPlane<P> {
         let request = requests(&object)
             .get(&object.name, &kube::api::GetParams::default())
             .map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
-        match self.call(&object, "get", request).await {
+        match self.call_confidential(what, request).await {
             Ok(text) => Payload::parse(data_ref.kind, text.as_bytes())
                 .map(Some)
                 .ok_or_else(|| Error::Answer { call: what(), why: format!("it is no {}", data_ref.kind.as_str()) }),
@@ -43,107 +43,34 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// Carries out one write on such an object.
-    pub(super) async fn send_confidential(&self, object: &Object, op: &Op) -> Result<Option<Stored>, Error> {
-        let unbuilt = |e: kube::core::request::Error| Error::Answer {
-            call: format!("write {object} in {}", self.name()),
-            why: e.to_string(),
-        };
-        let requests = requests(object);
-        match op {
-            Op::Create { body, manager } => {
-                let params = PostParams { field_manager: Some((*manager).into()), ..PostParams::default() };
-                let request = requests.create(&params, body.to_string().into_bytes()).map_err(unbuilt)?;
-                Ok(self.remember(object, &self.call(object, "create", request).await?))
-            }
-            Op::Merge { body, manager } => {
-                let params = PatchParams { field_manager: Some((*manager).into()), ..PatchParams::default() };
-                let request = requests.patch(&object.name, &params, &Patch::Merge(body)).map_err(unbuilt)?;
-                match self.call(object, "patch", request).await {
-                    Ok(answer) => Ok(self.remember(object, &answer)),
-                    Err(gone) if gone.class() == Class::Gone => Ok(None),
-                    Err(error) => Err(error),
-                }
-            }
-            Op::Delete { uid, resource_version } => {
-                let params = DeleteParams {
-                    preconditions: Some(Preconditions {
-                        uid: Some(uid.clone()),
-                        resource_version: Some(resource_version.clone()),
-                    }),
-                    ..DeleteParams::background()
-                };
-                let request = requests.delete(&object.name, &params).map_err(unbuilt)?;
-                match self.call(object, "delete", request).await {
-                    Ok(answer) => self.deleted(object, uid, &answer),
-                    Err(gone) if gone.class() == Class::Gone => {}
-                    Err(error) => return Err(error),
-                }
-                Ok(None)
-            }
-            Op::Apply { .. }
-            | Op::TakeOver { .. }
-            | Op::ConfirmAbsent
-            | Op::ConfirmGone { .. }
-            | Op::ConfirmPresent { .. }
-            | Op::ConfirmListed { .. }
-            | Op::ConfirmUnchanged { .. } => {
-                // No plan asks for these; an answer in full would be on its way if one did.
-                Err(Error::Answer { call: format!("{object}"), why: "not a way to treat what is confidential".into() })
-            }
-        }
-    }
-
-    async fn call(&self, object: &Object, verb: &str, mut request: Request<Vec<u8>>) -> Result<String, Error> {
-        if verb != "get" {
+    /// Sends a request over a connection of its own. The answer to a write is asked for without the content.
+    pub(super) async fn call_confidential(
+        &self,
+        what: impl Fn() -> String,
+        mut request: Request<Vec<u8>>,
+    ) -> Result<String, Error> {
+        if request.method() != Method::GET {
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
         }
-        let what = || format!("{verb} {object} in {}", self.name());
-        let client = match self.connection().confidential() {
-            Ok(client) => client,
-            Err(why) => return Err(Error::Answer { call: what(), why }),
-        };
-        let called = deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await;
-        called.map_err(scrubbed)
+        let client = self.connection().confidential().map_err(|why| Error::Answer { call: what(), why })?;
+        deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await.map_err(scrubbed)
     }
-
-    fn remember(&self, object: &Object, answer: &str) -> Option<Stored> {
-        metadata(answer).map(|answer| self.feed_back(object, answer, None))
-    }
-
-    fn deleted(&self, object: &Object, uid: &str, answer: &str) {
-        match metadata(answer).filter(|answer| answer.metadata.uid.as_deref() == Some(uid)) {
-            Some(deleting) if deleting.metadata.finalizers.as_ref().is_some_and(|left| !left.is_empty()) => {
-                self.feed_back(object, deleting, None);
-            }
-            _ => {
-                if let Some(sink) = self.sink(object.kind) {
-                    sink.removed(object, uid);
-                }
-            }
-        }
-    }
-}
-
-fn requests(object: &Object) -> Requests {
-    let (_, _, plural) = object.kind.gvk();
-    Requests::new(format!("/api/v1/namespaces/{}/{plural}", object.namespace))
 }
 
 /// The object behind an answer that was asked to be metadata alone, with nothing else of it.
-fn metadata(answer: &str) -> Option<DynamicObject> {
+pub(super) fn metadata(answer: &str) -> Option<DynamicObject> {
     let mut answer: Value = serde_json::from_str(answer).ok()?;
     let metadata = serde_json::from_value(answer["metadata"].take()).ok()?;
     Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
 }
 
-/// Whether a webhook speaks, whose message the server begins in this way. Its code, its reason and its details are whatever the
+/// True if the message is of a webhook: the server begins it in this way. Its code, its reason and its details are whatever the
 /// webhook put there (`ToStatusErr` of k8s.io/apiserver changes the message alone).
 fn is_of_webhook(status: &Status) -> bool {
     status.message.starts_with("admission webhook ")
 }
 
-/// Whether the server's words are its own, and so repeat nothing of the object: not those of a webhook or of a policy of
+/// True if the message is the server's own, and so repeats nothing of the object: not that of a webhook or of a policy of
 /// admission, which may answer with any code (`... is forbidden: ValidatingAdmissionPolicy`), nor of a validation.
 fn speaks_for_itself(status: &Status) -> bool {
     let of_webhook = is_of_webhook(status);

@@ -1,4 +1,4 @@
-//! What the cache behind a watch keeps of an object, whether the watch brings it or an answer to a write of ours.
+//! The part of an object that a cache keeps, and the feed of answers to our own writes into the cache.
 
 use std::sync::Arc;
 
@@ -47,11 +47,11 @@ pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
 
 /// Feeds the answers to our own writes into a watch's store.
 pub struct Feed<K, V, I = String> {
-    /// What is kept of each object.
+    /// Makes the value that is kept of an object.
     pub keep: fn(K) -> V,
-    /// Whether anything is kept of such an object.
+    /// True if such a value is kept.
     pub about: fn(&V) -> bool,
-    /// Where it is kept.
+    /// The cache.
     pub store: Arc<Store<V, I>>,
 }
 

@@ -1,4 +1,4 @@
-//! What every watch is up to, for `/readyz`, `/healthz` and the metrics.
+//! The state of every watch, for `/readyz`, `/healthz` and the metrics.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 /// Every healthy watch is opened anew within a minute, every failing one tries again within seconds.
 const DEAD_AFTER: Duration = Duration::from_mins(3);
 
-/// The state of all watches, and of whatever else start-up waits for.
+/// The state of all watches, and of everything else that start-up waits for.
 #[derive(Clone, Default)]
 pub struct Health(Arc<Mutex<BTreeMap<String, State>>>);
 
@@ -18,15 +18,15 @@ pub struct Health(Arc<Mutex<BTreeMap<String, State>>>);
 struct State {
     /// Which entry this is: a watch may begin before the one of its name that it replaces has ended.
     id: u64,
-    /// Whether readiness waits for it only until it has been tried once.
+    /// True if readiness waits for it only until it has been tried once.
     tenant: bool,
     /// The control plane that is watched.
     place: String,
     synced: bool,
     problem: Option<String>,
-    /// The same for those who are not to read how the platform is built.
+    /// The same for tenants, without names and addresses of the platform.
     outline: String,
-    /// Since when there has been a problem without an end.
+    /// Start of the present problem.
     failing_since: Option<Instant>,
     tried: Instant,
 }
@@ -34,11 +34,11 @@ struct State {
 /// A control plane of which some watch fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// For how long one has failed.
+    /// Time since the first failure.
     pub lasted: Duration,
-    /// Which, and why, for those who run the platform.
+    /// The watch and its problem, for operators of the platform.
     pub problem: String,
-    /// The same for tenants: it names nobody, and no address.
+    /// The same for tenants, without names and addresses.
     pub outline: String,
 }
 
@@ -55,7 +55,7 @@ impl Health {
         self.register(what, String::new(), false)
     }
 
-    /// Registers a watch of one tenant among many: that it fails is reported, but keeps nobody else from being ready.
+    /// Registers a watch of one tenant among many: its failure is reported, and does not affect readiness.
     pub fn tenant_watch(&self, what: String) -> Entry {
         self.register(what, String::new(), true)
     }
@@ -88,7 +88,7 @@ impl Health {
         })
     }
 
-    /// What readiness waits for, one line each; empty when ready.
+    /// Watches and problems that readiness waits for, one line each. Empty when ready.
     pub fn waiting(&self) -> Vec<String> {
         let waits = |(what, state): (&String, &State)| match (&state.problem, state.synced) {
             (Some(problem), _) => (!state.tenant).then(|| format!("{what}: {problem}")),
@@ -98,7 +98,7 @@ impl Health {
         self.lock().iter().filter_map(waits).collect()
     }
 
-    /// What fails without keeping the process from being ready, one line each.
+    /// Failures that do not keep the process from being ready, one line each.
     pub fn noted(&self) -> Vec<String> {
         let notes = |(what, state): (&String, &State)| {
             state.problem.as_ref().filter(|_| state.tenant).map(|problem| format!("{what}: {problem}"))
@@ -118,7 +118,7 @@ impl Health {
 }
 
 impl Entry {
-    /// What this watches.
+    /// Name of the watch, for people.
     pub fn what(&self) -> &str {
         &self.what
     }
@@ -141,17 +141,17 @@ impl Entry {
         });
     }
 
-    /// The cache has been filled, which is no end of what fails.
+    /// The cache has been filled. A problem of the watch remains.
     pub fn listed(&self) {
         self.update(|state| (state.synced, state.tried) = (true, Instant::now()));
     }
 
-    /// The server did not answer as it should. Returns whether this is news.
+    /// The server did not answer as it should. Returns true if this problem is new.
     pub fn failed(&self, problem: &str) -> bool {
         self.silent(problem, "it does not work", Duration::ZERO)
     }
 
-    /// The same of a server from which nothing has been heard for this long. `outline`: the problem in words that name nobody.
+    /// The same for a server that has been silent for this long. `outline`: the problem without names and addresses.
     pub fn silent(&self, problem: &str, outline: &str, silence: Duration) -> bool {
         let mut news = false;
         self.update(|state| {

@@ -28,13 +28,13 @@ mod watched;
 
 use std::time::Duration;
 
-/// What went wrong with an API call.
+/// The error of an API call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server, or the way to it, said no. `call` names verb, object and control plane.
     #[error("{call}: {}", explain(source))]
     Api {
-        /// What was asked of whom.
+        /// Verb, object and control plane.
         call: String,
         /// The answer.
         #[source]
@@ -43,9 +43,9 @@ pub enum Error {
     /// No answer in time.
     #[error("{call}: no answer within {} s", after.as_secs())]
     Deadline {
-        /// What was asked of whom.
+        /// Verb, object and control plane.
         call: String,
-        /// How long we waited.
+        /// The deadline.
         after: Duration,
     },
     /// Something stands where a live read was to find nothing; look again.
@@ -63,21 +63,21 @@ pub enum Error {
     /// The answer was not what this call answers with.
     #[error("{call}: unexpected answer: {why}")]
     Answer {
-        /// What was asked of whom.
+        /// Verb, object and control plane.
         call: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
 
-/// What to do about an [`Error`].
+/// The reaction to an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Try again later, with growing patience.
     Retry,
-    /// Somebody was faster: look at the new state soon.
+    /// The object has changed meanwhile: reconcile the new state soon.
     Conflict,
-    /// It is gone; for what wanted it gone, a success.
+    /// The object is gone. For a deletion, a success.
     Gone,
     /// The server does not know who asks: credentials expire, and are renewed.
     Unauthenticated,
@@ -88,7 +88,7 @@ pub enum Class {
 }
 
 impl Error {
-    /// Whether the server said that something is not there: what, by its plural. `None` for every other answer, and
+    /// The plural of the kind that the server reports as not found. `None` for every other answer, and
     /// empty when the path itself is not served (a missing definition, a server that is another than was meant).
     pub fn missing(&self) -> Option<&str> {
         let Self::Api { source, .. } = self else { return None };
@@ -98,7 +98,7 @@ impl Error {
         }
     }
 
-    /// Whether one object is not there: neither its kind, which nobody has defined, nor the namespace that was to hold it.
+    /// True if one object is not found, while its kind and its namespace exist.
     pub fn is_of_an_object(&self) -> bool {
         matches!(self, Self::NotThere(_)) || self.missing().is_some_and(|kind| !kind.is_empty() && kind != "namespaces")
     }
@@ -109,7 +109,7 @@ impl Error {
         if let kube::Error::Api(status) = source.as_ref() { Some(status.code) } else { None }
     }
 
-    /// Whether nothing was made as there is one already, of the kind with this plural.
+    /// True if the object exists already, of the kind with this plural.
     pub fn is_there_already(&self, plural: &str) -> bool {
         let Self::Api { source, .. } = self else { return false };
         let kube::Error::Api(status) = source.as_ref() else { return false };
@@ -124,13 +124,13 @@ impl Error {
         status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
     }
 
-    /// Whether nobody has answered: the server is not there, or the way to it is not.
+    /// True if there was no answer: the server or the network is down.
     pub fn is_of_transport(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         matches!(source.as_ref(), kube::Error::Service(_) | kube::Error::HyperError(_))
     }
 
-    /// Whether an apply that takes nothing from anybody met fields that are somebody else's and say otherwise.
+    /// True if an apply without force conflicts with fields of another manager.
     pub fn is_of_others_fields(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         let kube::Error::Api(status) = source.as_ref() else { return false };
@@ -146,12 +146,12 @@ impl Error {
         status.code == 403 && (self.is_of_terminating_namespace() || is_of_admission(&status.message))
     }
 
-    /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.
+    /// True if the server no longer has what was asked for: a version to watch from, or the rest of a list.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
     }
 
-    /// How to react.
+    /// The reaction to this error.
     pub fn class(&self) -> Class {
         match self {
             Self::Api { source, .. } => match source.as_ref() {

@@ -72,7 +72,7 @@ impl Proxies {
 /// The address of a proxy. Without a scheme it is one of HTTP.
 ///
 /// # Errors
-/// What is wrong with it, without the address.
+/// The problem, without the address.
 pub fn parse(text: &str) -> Result<Uri, &'static str> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri = text.parse::<Uri>().map_err(|_| "not an address")?;

@@ -23,10 +23,10 @@ const RETRY_AFTER_EVENT: Duration = Duration::from_secs(1);
 /// Room for so many ready keys is kept while none is.
 const ROOM: usize = 1024;
 
-/// What one controller is to reconcile. The keys of each controller are a type of their own, made of parsed names, so that
+/// A key that a controller reconciles. The keys of each controller are a type of their own, made of parsed names, so that
 /// nothing somebody writes into an object can be taken for the key of another.
 pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
-    /// Whose work it is. Lanes are served in turn, so that one with much work starves none with little.
+    /// Lanes are served in turn, so that one with much work does not starve one with little.
     type Lane: Clone + Ord + Hash + Send + Sync + 'static;
 
     /// How long a key rests after a run that did not fail, whatever happens meanwhile: for what many events concern, each of
@@ -46,7 +46,7 @@ impl Key for ObjectKey {
     }
 }
 
-/// How an attempt at a key ended.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done until an event comes.
@@ -55,8 +55,8 @@ pub enum Outcome {
     Again(Duration),
     /// Failed; look again with growing patience.
     Failed,
-    /// Failed because somebody did not answer: the same, and until that lane has an answer again it gets one worker,
-    /// so that a silent server cannot keep all of them waiting.
+    /// Failed because a server did not answer: the same, and until that lane has an answer again it gets one worker,
+    /// so that a silent server cannot keep all workers waiting.
     Unanswered,
 }
 
@@ -68,7 +68,7 @@ pub fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
 
 /// Most workers that one lane may have at a time beside others.
 const LANE_SHARE: usize = 8;
-/// Most that it may have while no other lane has any: half of all, so that whoever comes finds one at once.
+/// Most that it may have while no other lane has any: half of all, so that another lane finds one at once.
 const LONE_LANE_SHARE: usize = 16;
 
 /// A queue of [`Key`]s.
@@ -129,7 +129,7 @@ impl<K: Key> Default for Queue<K> {
 }
 
 impl<K: Key> Queue<K> {
-    /// Tells of itself from now on, and of what is ready already.
+    /// Reports to these metrics from now on.
     pub fn tell(&self, metrics: QueueMetrics) {
         let mut state = self.lock();
         metrics.added(state.ready.len());
@@ -142,7 +142,7 @@ impl<K: Key> Queue<K> {
         self.lock().error_grace = Some(grace);
     }
 
-    /// How long work on `key` has failed without a success in between; zero while it has not.
+    /// Time since the first failure of `key` after its last success. Zero if it does not fail.
     pub fn failing_for(&self, key: &K) -> Duration {
         self.lock().failing_since.get(key).map_or(Duration::ZERO, Instant::elapsed)
     }

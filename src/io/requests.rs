@@ -1,4 +1,4 @@
-//! What the answers of API servers say beside their content: how many there are and how long they take, and the server's clock.
+//! A layer of clients that reads each answer of an API server: it counts and times requests, and compares clocks.
 
 use std::{
     pin::Pin,
@@ -46,13 +46,13 @@ impl Meter {
 pub struct ServerClock(Arc<AtomicI64>);
 
 impl ServerClock {
-    /// The server's time while ours is `ours`; the same as long as it has not answered.
+    /// The server's time while ours is `ours`. The same until the server has answered.
     pub fn time(&self, ours: Timestamp) -> Timestamp {
         let ahead = SignedDuration::from_secs(self.0.load(Ordering::Relaxed));
         ours.checked_add(ahead).unwrap_or(ours)
     }
 
-    /// Takes note of an answer that arrived at `ours`, and of its `Date`. What is no date says nothing.
+    /// Compares clocks by an answer that arrived at `ours`, and its `Date`. An invalid date is ignored.
     fn answered(&self, date: &[u8], ours: Timestamp) {
         let Ok(server) = DateTimeParser::new().parse_timestamp(date) else { return };
         let ahead = server.as_second().saturating_sub(ours.as_second());

@@ -21,7 +21,7 @@ const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const TOKEN: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// As whom an API server knows us. `plane` is for people.
+/// The user that an API server knows us as. `plane` is for people.
 ///
 /// # Errors
 /// Also when the server does not say.
@@ -36,7 +36,7 @@ pub async fn own(connection: &Connection, plane: &str) -> Result<Own, Error> {
     }
 }
 
-/// What an API server says to a SubjectAccessReview.
+/// Sends a SubjectAccessReview.
 ///
 /// # Errors
 /// When it says nothing.
@@ -44,7 +44,7 @@ pub async fn access(connection: &Connection, plane: &str, review: &Value) -> Res
     post(connection, ACCESS, review, || format!("create subjectaccessreview in {plane}")).await
 }
 
-/// What an API server says to a TokenReview of this token, which it repeats: over a connection for what is confidential.
+/// Sends a TokenReview of this token. The answer repeats the token, so the connection is one for confidential content.
 ///
 /// # Errors
 /// When it says nothing.

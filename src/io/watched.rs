@@ -1,4 +1,4 @@
-//! What can be watched.
+//! Types that can be watched.
 
 use std::{borrow::Cow, fmt::Debug};
 
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::condensed::condensed;
 
-/// What can be watched: a kind behind a guard, or the metadata of one.
+/// A type that can be watched: a kind behind a guard, or the metadata of one.
 pub trait Watched:
     Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + DeserializeOwned + Send + 'static
 {
@@ -36,9 +36,9 @@ pub trait Watched:
 /// unsound one.
 #[derive(Clone, Debug)]
 pub enum Guarded<K> {
-    /// What was sent.
+    /// The object that was sent.
     Sound(K),
-    /// What was sent is no object of this kind.
+    /// Something that was sent and is no object of this kind.
     Unsound(Box<Unsound>),
 }
 
@@ -50,7 +50,7 @@ pub struct Unsound {
     error: String,
 }
 
-/// What is read of an object that cannot be read.
+/// The part of an unreadable object that is read.
 #[derive(Deserialize)]
 struct Envelope {
     #[serde(default)]

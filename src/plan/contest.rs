@@ -1,11 +1,11 @@
-//! Writes that somebody else takes back, or that a server does not keep: a second manager of the same plane, of the Go operator or
-//! of this one; an admission webhook or policy that changes what is written.
+//! Back-off of writes that do not last: another client reverts them, or the server does not keep them. The other client is, as a
+//! rule, a second manager of the same plane. A server does not keep a field that its definition lacks, or that an admission
+//! webhook or policy changes.
 //!
-//! A hand's edit is put right at once. What is taken back again and again, soon after it was written, waits longer and longer
-//! instead, so that two who do not agree do not write without end. As soon as what was written stands, all goes on at once.
-//! What tells a contest from news is that the same write is due once more: what it put into the object is not there. Where the
-//! server's answer did not have it either, and what stands is what was answered, nobody has taken anything back: the server
-//! prunes it or says it otherwise. To write it again changes nothing, so that it is hardly ever tried.
+//! A manual edit is reverted at once. If a write is reverted again and again, soon after it was made, it waits longer and longer,
+//! so that two managers do not write without end. Once a write stands, there is no wait any more. A write counts as reverted if the
+//! same write is due again. If the server's answer did not contain it either, and the object still is as the server answered, the
+//! server does not keep it. To repeat it would change nothing, so it is repeated rarely.
 
 mod memory;
 
@@ -28,34 +28,34 @@ use crate::api::{
     reason::Reason,
 };
 
-/// What came of sending something.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It failed, or was not sent.
     Refused,
-    /// It was sent, and nothing is stored by it: a look, a deletion, an Event that got lost.
+    /// It was sent, and stored nothing: a live read, a deletion, a lost Event.
     Done,
     /// It is stored.
     Stored {
         /// The object's uid.
         uid: String,
-        /// What stands of it in the server's answer.
+        /// The part of it that stands in the server's answer.
         standing: Option<Standing>,
     },
 }
 
-/// What a plan asks to be sent.
+/// A step of a plan.
 pub trait Contestable: Sized {
-    /// Where the objects are that its controller serves, and where it sends Events.
+    /// The plane of the objects that its controller serves, and of Events.
     type Home: Plane;
 
-    /// Whether the signals of its plan speak of its writes, and are nothing once one of these waits.
+    /// True if the signals of its plan are about its writes, and are void once one of these waits.
     const SIGNALS_SPEAK_OF_WRITES: bool = true;
 
-    /// Whether it rests on those before it in its plan.
+    /// True if it depends on the steps before it.
     fn rests_on_others(&self) -> bool;
 
-    /// What it changes.
+    /// Its effect.
     fn mark(&self) -> Mark;
 
     /// The same for an Event.
@@ -176,19 +176,19 @@ fn strip(value: &mut Value, is_stamped: bool) {
     }
 }
 
-/// What is left of a plan, and what to remember.
+/// The rest of a plan, and the memory of its writes.
 #[derive(Debug)]
 pub struct Held {
-    /// What to remember whatever becomes of the writes.
+    /// The memory before any write.
     pub memory: Memory,
-    /// What each write that is left puts into its object, in their order.
+    /// The effect of each write that is left, in their order.
     left: Vec<Mark>,
-    /// What the Event behind them tells.
+    /// The content of the Event behind them.
     told: Option<(Subject, Trouble)>,
 }
 
 impl Held {
-    /// What to remember once those writes were made that `sent` says, by their place among those that were left.
+    /// The memory after the writes. `sent`: the result of each by its place.
     pub fn made(&self, now: Timestamp, sent: impl Fn(usize) -> Sent) -> Memory {
         let Self { memory, left, told } = self;
         let mut memory = memory.clone();
@@ -223,7 +223,7 @@ impl Held {
     }
 }
 
-/// Whether all that these steps would change waits, so that nothing is left to write but what a status says.
+/// True if every change of these steps waits, so that only a status is left to write.
 pub fn all_wait<S: Contestable>(steps: &[S], memory: &Memory, now: Timestamp, pause: Duration) -> bool {
     let mut changes = steps.iter().map(Contestable::mark).filter(|mark| *mark != Mark::Looks).peekable();
     let waits = |mark: Mark| {
@@ -233,8 +233,8 @@ pub fn all_wait<S: Contestable>(steps: &[S], memory: &Memory, now: Timestamp, pa
     changes.peek().is_some() && changes.all(waits)
 }
 
-/// Takes out of a plan what is to wait, since somebody else takes it back again and again or the server does not keep it, and
-/// has that told on `regarding`, once. `pause`: the longest wait of what is taken back.
+/// Removes the writes of a plan that wait, because another client reverts them or the server does not keep them, and reports that
+/// once on `regarding`. `pause`: the longest wait of a reverted write.
 pub fn hold_back<S: Contestable, G>(
     plan: &mut Plan<S, G>,
     memory: &Memory,
@@ -269,7 +269,7 @@ pub fn hold_back<S: Contestable, G>(
     plan.steps.retain(|_| place.next().is_some_and(|place: usize| is_kept[place]));
     let left = marks.into_iter().zip(&is_kept).filter(|(_, is_kept)| **is_kept).map(|(mark, _)| mark).collect();
     if S::SIGNALS_SPEAK_OF_WRITES && waits.iter().any(Option::is_some) {
-        // They speak of writes that are not made now.
+        // They are about writes that are not made now.
         plan.signals.clear();
     }
     plan.next = plan.next.or_sooner(next);
@@ -278,8 +278,8 @@ pub fn hold_back<S: Contestable, G>(
     Held { memory: after, left, told: news }
 }
 
-/// Which of a plan's steps are left. Of those that rest on others none is, while one is taken back; what the server does not
-/// keep is done as far as it can be, and the others go on. Nothing is looked at for what is not left.
+/// The steps of a plan that are left. If a write is reverted, no step that depends on others is left. If the server does not
+/// keep a write, the other steps go on. Without a write behind them, no live reads are left.
 fn left_of(marks: &[Mark], waits: &[Option<Trouble>], rests: &[bool]) -> Vec<bool> {
     let is_taken_back = waits.contains(&Some(Trouble::TakenBack));
     let left: Vec<bool> =
@@ -293,12 +293,12 @@ fn left_of(marks: &[Mark], waits: &[Option<Trouble>], rests: &[bool]) -> Vec<boo
     (0..marks.len()).map(is_kept).collect()
 }
 
-/// The object on which an Event tells of a contest.
+/// The object on which an Event reports the back-off.
 #[derive(Clone, Debug)]
 pub struct Regarding {
     object: Object,
     version: ObjectVersion,
-    /// Who else writes its status.
+    /// Other managers that write its status.
     writers: Vec<String>,
 }
 
@@ -308,13 +308,13 @@ impl Regarding {
         Self { object: Object::of(live), version: ObjectVersion::of(live.meta()), writers: holders(live, Part::Status) }
     }
 
-    /// An object of this name, which is to be made.
+    /// An object of this name, which is to be created.
     pub fn absent(object: Object) -> Self {
         Self { object, version: ObjectVersion::default(), writers: Vec::new() }
     }
 }
 
-/// The Event that says it.
+/// The Event that reports it.
 fn tell<P: Plane>(
     regarding: &Regarding,
     controller: &str,

@@ -1,10 +1,10 @@
-//! How much of a write stands in the object that it is about: where it was judged, and in the server's answer to it.
+//! The part of a write that stands in its object: when it was judged, and in the server's answer.
 
 use serde_json::Value;
 
 use super::{Kind, diff, hash};
 
-/// What stands in an object in the places that a write speaks of.
+/// The state of an object in the fields of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Digest of what stands there; see [`as_read`].
@@ -14,7 +14,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// How much of what is `asked` for stands in `object`, which is of this kind. Its type, its address and its version are not asked for.
+    /// Compares the fields that are `asked` for with `object`, which is of this kind. Type, address and version do not count.
     pub fn of(kind: Kind, asked: &Value, object: &Value) -> Self {
         let mut asked = asked.clone();
         if let Some(members) = asked.as_object_mut() {
@@ -37,7 +37,7 @@ impl Standing {
         self.lacking.as_deref()
     }
 
-    /// Whether the same stands there, as asked for or not.
+    /// True if both have the same values in these fields.
     pub fn is_same_as(&self, other: &Self) -> bool {
         self.fields == other.fields
     }

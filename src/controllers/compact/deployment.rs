@@ -31,8 +31,8 @@ use crate::{
     },
 };
 
-/// What nearly every deployment has, as it stands in their texts: field names, labels, annotations, conditions. What comes
-/// often stands near the end, where it costs least to refer to.
+/// Text that nearly every deployment contains: field names, labels, annotations, conditions. The most frequent stand near the
+/// end, where a reference to them costs least.
 const COMMON: &[u8] = include_bytes!("deployment_common.json");
 
 /// Of each field manager's entry, the set of fields where it is kept as text.
@@ -40,7 +40,7 @@ type Book = [Option<Arc<str>>];
 
 /// One deployment.
 pub(crate) struct PackedDeployment {
-    /// What is its own, as compressed JSON.
+    /// The deployment without its shared parts, as compressed JSON.
     text: Box<[u8]>,
     /// Length of that JSON.
     length: usize,
@@ -50,7 +50,7 @@ pub(crate) struct PackedDeployment {
     workload_uid: Arc<str>,
     city_code: Arc<str>,
     city_label: Option<Arc<str>>,
-    /// The companions that it is promised.
+    /// The companions that it expects.
     promised: Arc<[DataRef]>,
     deleting: bool,
     original: bool,
@@ -58,11 +58,11 @@ pub(crate) struct PackedDeployment {
     said: u64,
     /// The version at which that was written; 0 while it is not known.
     written: u64,
-    /// The deployment itself, where what was packed of it does not read back as it was.
+    /// The deployment itself, if its packed text does not read back as it was.
     whole: Option<Box<WorkloadDeployment>>,
 }
 
-/// What deployments run, once for all that run the same.
+/// A template, kept once for all deployments that have it.
 #[derive(Serialize)]
 struct Template {
     json: Box<str>,
@@ -80,7 +80,7 @@ impl PartialEq for Template {
 }
 
 impl Template {
-    /// What `template` is kept as, once for all that are equal.
+    /// Shares a template.
     fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
         let references = references(&template.spec).into();
         share(Arc::new(Self { json: json(template).into(), references, open: Mutex::default() }))
@@ -140,7 +140,7 @@ impl PackedDeployment {
             return (**whole).clone();
         }
         let Some(deployment) = self.unpack() else {
-            // It could be read when it was packed, by this very process. Whoever cannot trust his memory must not decide anything.
+            // This process could read the text when it packed the deployment. Without reliable memory it must not decide anything.
             tracing::error!("a deployment in memory cannot be read any more: the process ends");
             std::process::abort();
         };
@@ -160,7 +160,7 @@ impl PackedDeployment {
         Some(deployment)
     }
 
-    /// What its template refers to.
+    /// References of its template.
     pub(crate) fn references(&self) -> &[Reference] {
         &self.template.references
     }
@@ -180,17 +180,17 @@ impl PackedDeployment {
         self.city_label.as_deref()
     }
 
-    /// Whether it is promised a companion.
+    /// True if it expects this companion.
     pub(crate) fn expects(&self, data_ref: &DataRef) -> bool {
         self.promised.contains(data_ref)
     }
 
-    /// Whether it is on its way out.
+    /// True if it is terminating.
     pub(crate) fn is_deleting(&self) -> bool {
         self.deleting
     }
 
-    /// Whether it is a project's, where one cluster is project and cell at once.
+    /// True if it is the project's, where one cluster is project and cell at once.
     pub(crate) fn is_original(&self) -> bool {
         self.original
     }
@@ -260,7 +260,7 @@ fn said(deployment: &WorkloadDeployment, template: &Template) -> u64 {
     hasher.finish()
 }
 
-/// The text of part of a deployment. What cannot be written as text cannot be read back, and is kept whole.
+/// The JSON of a part of a deployment. A part without JSON does not read back, so its deployment is kept whole.
 fn json(of: &impl serde::Serialize) -> String {
     serde_json::to_string(of).unwrap_or_default()
 }

@@ -35,7 +35,7 @@ const ORDINARY: usize = 8 << 10;
 /// Workloads of the largest template, of all its tenants together; those that come later cost a read each time they are shown.
 const MAX_OF_ONE: usize = 16 << 20;
 
-/// How many bytes each writer has brought.
+/// Bytes of large bodies by writer.
 static BROUGHT: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::default);
 
 /// One Instance; to read its labels and its status it need not be opened.
@@ -45,17 +45,17 @@ pub(crate) struct PackedInstance {
     body: Kept,
 }
 
-/// What is kept of what an Instance runs.
+/// The part of an Instance's runtime and volumes that is kept.
 enum Kept {
     /// All of it.
     Body(Arc<Body>),
-    /// Nothing, as its writer has brought as much as one may.
+    /// Nothing: its writer has used up its share.
     Elsewhere,
-    /// Nothing, as it is larger than one may be.
+    /// Nothing: it is too large.
     TooLarge,
 }
 
-/// What Instances run, once for all that run the same.
+/// Runtime and volumes, kept once for all Instances that have them.
 #[derive(Serialize)]
 struct Body {
     json: Box<str>,
@@ -64,7 +64,7 @@ struct Body {
     writer: Option<String>,
 }
 
-/// What is packed of an Instance.
+/// The packed fields of an Instance.
 #[derive(Serialize, Deserialize, Default)]
 struct Runs {
     runtime: Shared<InstanceRuntime>,
@@ -196,7 +196,7 @@ impl Deref for PackedInstance {
     }
 }
 
-/// Whose an Instance is, and nothing else of it.
+/// The identity and owner of an Instance, and nothing else.
 fn identity(of: Instance) -> Instance {
     let mut instance = Instance::new("", InstanceSpec::default());
     let ours = |all: BTreeMap<String, String>| {

@@ -18,17 +18,17 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{io::health::Entry, metrics::Metrics};
 
-/// How often the files are compared with what was read. They are small, and kubelet swaps them as a whole.
+/// Period in which the files are compared with what was read. They are small, and kubelet swaps them as a whole.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Where the certificate is.
+/// Paths of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The chain, in PEM.
     pub certificate: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
-    /// The authorities whose clients alone may connect; everybody may without.
+    /// The authorities whose clients alone may connect. Without it, any client may.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -40,13 +40,13 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// None yet. Until when the one that is read is good, is told under this name.
+    /// None yet. The expiry of the certificate that is read is reported in metrics under this name.
     pub fn counted(name: &'static str, metrics: &Metrics) -> Self {
         Self { told: Some((name, metrics.clone())), ..Self::default() }
     }
 
-    /// One made now, for which nobody vouches: it hides what is sent from whoever listens, and not from whoever answers in
-    /// our place.
+    /// A certificate made now, which no authority has signed. It protects against eavesdropping, not against a server that
+    /// answers in this one's place.
     ///
     /// # Errors
     /// One line when it cannot be made.
@@ -70,13 +70,13 @@ impl Certificate {
         }
     }
 
-    /// What new connections are served with; nothing while no certificate could be read.
+    /// The TLS configuration for new connections. `None` while no certificate could be read.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the files, and again whenever they change, until `stop`. A change that cannot be served with leaves the last
-    /// certificate in use.
+    /// Reads the files, and again whenever they change, until `stop`. If the new files cannot be used, the last certificate
+    /// stays in use.
     pub async fn keep(self, files: Files, entry: Entry, stop: CancellationToken) {
         let (mut last, mut told) = (None, None);
         loop {
@@ -88,7 +88,7 @@ impl Certificate {
         }
     }
 
-    /// `last`: what is served. `told`: what was said last to be wrong with what stands there now.
+    /// `last`: the content that is served. `told`: the last reported problem with the present files.
     fn look(&self, files: &Files, last: &mut Option<Content>, told: &mut Option<String>, entry: &Entry) {
         entry.trying();
         let read = Content::read(files);
@@ -103,7 +103,7 @@ impl Certificate {
                 entry.synced();
                 tracing::info!(certificate = %files.certificate.display(), "serving certificate read");
             }
-            // What is served still works: that is told, and no reason to turn requests away.
+            // The last certificate still works: report the problem, and go on serving.
             Err(why) if last.is_some() => {
                 if told.as_ref() != Some(&why) {
                     tracing::warn!(why, "serving certificate changed and cannot be used: the last one stays");
@@ -125,7 +125,7 @@ impl Certificate {
     }
 }
 
-/// What stood in the files.
+/// Content of the files.
 #[derive(PartialEq, Eq)]
 struct Content {
     certificate: Vec<u8>,
@@ -143,7 +143,7 @@ impl Content {
         })
     }
 
-    /// What to serve with. The errors name what is wrong, and nothing of a key.
+    /// Makes the TLS configuration. Errors name the problem, and nothing of a key.
     fn config(&self) -> Result<ServerConfig, String> {
         let chain = certificates(&self.certificate).map_err(|()| "the certificate is no PEM".to_owned())?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| "the private key is no PEM".to_owned())?;

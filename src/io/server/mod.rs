@@ -99,7 +99,7 @@ pub enum Transport {
     Tls(Certificate),
 }
 
-/// How long to go on after being asked to end: clients come to know a little later that nobody is here any more.
+/// Time that is still served after being asked to end: clients learn of the end a little later.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Longest that a request under way may take after that.

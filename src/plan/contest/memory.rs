@@ -1,4 +1,4 @@
-//! What is remembered of writes that may be taken back.
+//! Memory of writes that another client may revert.
 
 use std::time::Duration;
 
@@ -6,16 +6,15 @@ use jiff::Timestamp;
 
 use crate::plan::{Next, Object, Standing};
 
-/// How often in a row a write is made anew at once.
+/// Number of reverts in a row after which a write is repeated at once.
 const AT_ONCE: u32 = 3;
-/// After how many of the longest waits something is tried again that the server does not keep: its definition may be another by
-/// then.
+/// Number of longest waits after which a write that the server does not keep is tried again: its definition may have changed.
 pub(super) const TRIED_AGAIN: u32 = 60;
 
-/// What makes an object.
+/// The verb that creates an object.
 pub(super) const CREATE: &str = "create";
 
-/// What of an object a write changes, and as whom.
+/// The part of an object that a write changes, and its field manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub(super) plane: &'static str,
@@ -25,30 +24,30 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Whether both are about one object.
+    /// True if both are about one object.
     pub(super) fn is_about(&self, other: &Self) -> bool {
         (self.plane, &self.object) == (other.plane, &other.object)
     }
 
-    /// Whether it makes the object.
+    /// True if it creates the object.
     pub(super) fn makes(&self) -> bool {
         self.op == CREATE
     }
 }
 
-/// A write, as far as it matters here.
+/// The effect of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// It puts this into an object.
     Puts(Subject, Asked),
-    /// It takes the object with this uid away.
+    /// It deletes the object with this uid.
     Removes(Subject, String),
-    /// It changes nothing that anybody could take back.
+    /// It changes nothing that can be reverted.
     Looks,
 }
 
 impl Mark {
-    /// What it changes.
+    /// Its subject.
     pub fn subject(&self) -> Option<&Subject> {
         match self {
             Self::Puts(subject, _) | Self::Removes(subject, _) => Some(subject),
@@ -57,44 +56,44 @@ impl Mark {
     }
 }
 
-/// What a write puts into an object.
+/// The fields that a write puts into an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// A digest without what differs from one attempt to the next.
     pub(super) digest: String,
-    /// What stood of it where it was judged.
+    /// The state of these fields when the write was judged.
     pub(super) standing: Option<Standing>,
 }
 
 /// Why a write waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Somebody takes it back.
+    /// Another client reverts it.
     TakenBack,
     /// The server does not keep this field of it.
     NotKept(String),
 }
 
-/// What is remembered of one write.
+/// Memory of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contest {
     pub(super) digest: String,
-    /// The object that it has made, or taken away.
+    /// The object that it has created or deleted.
     pub(super) uid: Option<String>,
-    /// What stood of it in the server's answer.
+    /// The state of its fields in the server's answer.
     pub(super) answered: Option<Standing>,
-    /// Whether the server made something else of it each time, as where a policy puts a random name in. To write it again would
+    /// True if the server stores another value each time, such as a random name that a policy sets. To repeat the write would
     /// roll out another version each time.
     pub(super) varies: bool,
-    /// When it was made last.
+    /// Time of the last write.
     pub(super) written: Timestamp,
-    /// How often in a row it was taken back soon after.
+    /// Number of reverts in a row, each soon after the write.
     pub(super) times: u32,
-    /// Since when it is known that what was written last does not stand.
+    /// Time at which the revert of the last write was noticed.
     pub(super) since: Option<Timestamp>,
-    /// Of what an Event was sent since it was written last.
+    /// The trouble of the last Event that was sent since the last write.
     pub(super) tried: Option<Trouble>,
-    /// Of what an Event is stored.
+    /// The trouble of the last Event that is stored.
     pub(super) told: Option<Trouble>,
 }
 
@@ -103,7 +102,7 @@ impl Contest {
         self.times > AT_ONCE
     }
 
-    /// Whether the server makes something else of what is written each time, now that it `answered` this to it.
+    /// True if the server stores another value each time, now that it `answered` this.
     pub(super) fn varies_with(&self, digest: &str, answered: Option<&Standing>) -> bool {
         let (Some(before), Some(answered)) = (&self.answered, answered) else { return false };
         if before.lacking().is_none() || answered.lacking().is_none() {
@@ -112,17 +111,17 @@ impl Contest {
         self.varies || self.digest == digest && !before.is_same_as(answered)
     }
 
-    /// The field that the server did not keep, where what stands now is what it answered.
+    /// The field that the server did not keep, if the object still is as the server answered.
     fn not_kept(&self, asked: &Asked) -> Option<&str> {
         let (answered, standing) = (self.answered.as_ref()?, asked.standing.as_ref()?);
         answered.lacking().filter(|_| self.digest == asked.digest && answered.is_same_as(standing))
     }
 
-    /// The same, once this is due on its object; nothing where it is news. `made`: the object that was made there last.
+    /// The memory once this write is due again. `None` if it is another write. `made`: the object that was created there last.
     pub(super) fn due(&self, mark: &Mark, made: Option<&str>, now: Timestamp, pause: Duration) -> Option<Self> {
         let asked = match mark {
             Mark::Puts(_, asked) => asked,
-            // It goes still, or is of our own making.
+            // It is still terminating, or we have created it.
             Mark::Removes(_, uid) if [self.uid.as_deref(), made].contains(&Some(uid)) => return Some(self.clone()),
             Mark::Removes(..) => return Some(self.clone().taken_back(now, pause)),
             Mark::Looks => return None,
@@ -130,19 +129,19 @@ impl Contest {
         match self.digest == asked.digest {
             false => (self.is_on() || self.varies).then(|| self.clone()),
             true if self.not_kept(asked).is_none() => Some(self.clone().taken_back(now, pause)),
-            // Whoever took it back has given up.
+            // The other client has given up.
             true if elapsed(self.written, now) >= stands_after(pause) => Some(Self { times: 0, ..self.clone() }),
             true => Some(self.clone()),
         }
     }
 
-    /// Whether it matters still, once the object with this uid is taken away: who has taken away what we made, and put his own
-    /// there, answers also where we take that away.
+    /// True if it still matters once the object with this uid is deleted: a client that replaces our object with its own
+    /// reverts us also when we delete its object.
     pub(super) fn outlives(&self, subject: &Subject, removed: &Subject, uid: &str) -> bool {
         !subject.is_about(removed) || (subject.makes() && self.uid.as_deref() != Some(uid))
     }
 
-    /// The same, once what it has put into its object is due once more.
+    /// The memory once the same write is due again.
     fn taken_back(mut self, now: Timestamp, pause: Duration) -> Self {
         if self.since.is_none() {
             self.times = if elapsed(self.written, now) < stands_after(pause) { self.times + 1 } else { 1 };
@@ -151,7 +150,7 @@ impl Contest {
         self
     }
 
-    /// For how long it waits, and why.
+    /// The rest of its wait, and the reason.
     pub(super) fn wait(&self, mark: &Mark, now: Timestamp, pause: Duration) -> Option<(Duration, Trouble)> {
         let not_kept = if let Mark::Puts(_, asked) = mark { self.not_kept(asked) } else { None };
         let (left, trouble) = match (not_kept, self.since) {
@@ -166,7 +165,7 @@ impl Contest {
         (!left.is_zero()).then_some((left, trouble))
     }
 
-    /// Whether it does not matter any more.
+    /// True if it no longer matters.
     pub(super) fn is_spent(&self, now: Timestamp, pause: Duration) -> bool {
         let last = self.since.map_or(self.written, |since| since.max(self.written));
         let is_kept = self.answered.as_ref().is_none_or(|answered| answered.lacking().is_none());
@@ -174,29 +173,28 @@ impl Contest {
     }
 }
 
-/// What is remembered of the writes at one key.
+/// Memory of the writes of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory(pub(super) Vec<(Subject, Contest)>);
 
 impl Memory {
-    /// Whether anything of it is taken back again and again.
+    /// True if a write is reverted again and again.
     pub fn is_contested(&self) -> bool {
         self.0.iter().any(|(_, contest)| contest.is_on())
     }
 
-    /// Whether something of it is not as it was written, by anybody's doing.
+    /// True if a write was reverted, or not kept.
     pub fn is_at_odds(&self) -> bool {
         let lacks = |contest: &Contest| contest.answered.as_ref().is_some_and(|answered| answered.lacking().is_some());
         self.0.iter().any(|(_, contest)| contest.times > 0 || lacks(contest))
     }
 
-    /// Whether nothing of it matters any more. `pause`: the longest wait.
+    /// True if nothing of it matters any more. `pause`: the longest wait.
     pub fn is_spent(&self, now: Timestamp, pause: Duration) -> bool {
         self.0.iter().all(|(_, contest)| contest.is_spent(now, pause))
     }
 
-    /// What is remembered of writes that are not due: what was written stands, or is not wanted any more; and when to look again
-    /// whether it does.
+    /// Memory of writes that are not due, because they stand or are no longer wanted, and the time to check them again.
     pub(super) fn of_what_stands(&self, due: &[Subject], now: Timestamp, pause: Duration) -> (Self, Next) {
         let (mut left, mut next) = (Self::default(), Next::Await);
         for (subject, contest) in self.0.iter().filter(|(subject, _)| !due.contains(subject)) {
@@ -210,7 +208,7 @@ impl Memory {
         (left, next)
     }
 
-    /// What is remembered of something that is due now; nothing where it is news.
+    /// Memory of a write that is due now. `None` if it is another write.
     pub(super) fn due(&self, subject: &Subject, mark: &Mark, now: Timestamp, pause: Duration) -> Option<Contest> {
         let made = self.0.iter().find(|(of, _)| of.makes() && of.is_about(subject));
         let made = made.and_then(|(_, contest)| contest.uid.as_deref());
@@ -222,7 +220,7 @@ impl Memory {
     }
 }
 
-/// How long a write waits that was taken back so often.
+/// The wait of a write after this number of reverts.
 fn patience(times: u32, pause: Duration) -> Duration {
     match times.checked_sub(AT_ONCE + 1) {
         None => Duration::ZERO,
@@ -230,12 +228,12 @@ fn patience(times: u32, pause: Duration) -> Duration {
     }
 }
 
-/// How long what was written must have been there to count as standing.
+/// Time after which a write that was not reverted counts as standing.
 fn stands_after(pause: Duration) -> Duration {
     pause * 2
 }
 
-/// How long ago something was. Where the clock was set back, nobody knows, and every wait from before is over.
+/// Time since an event. If the clock was set back, every earlier wait is over.
 fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! What is known of the ConfigMaps and Secrets that are in use: of each, what its last reading came to.
+//! The last reading of each ConfigMap and Secret that is in use.
 //!
 //! A watch of metadata reports when a reading is out of date. Nothing is kept of any other object, and no content of any.
 
@@ -26,7 +26,7 @@ use crate::{
 pub struct Sources {
     entries: Mutex<HashMap<ObjectKey, Entry>>,
     listener: OnceLock<Listener>,
-    /// Whether the watch fails, so that changes go unnoticed.
+    /// True while the watch fails, so that changes go unnoticed.
     failing: AtomicBool,
     /// Everything up to this version has been delivered.
     passed: AtomicU64,
@@ -58,36 +58,36 @@ struct Entry {
 struct Refused {
     /// In its API server's words.
     why: String,
-    /// How often, without a word of acceptance in between.
+    /// Number of refusals since the last acceptance.
     times: u32,
     /// When it is offered again: at once when it is another content by now.
     again: Option<Instant>,
 }
 
-/// What a reading came to.
+/// The result of a reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Uid of what was read; empty when there was nothing.
     pub uid: String,
     /// Its resourceVersion.
     pub version: u64,
-    /// What it is.
+    /// The source.
     pub source: Source,
 }
 
-/// What a reading changes in what is known.
+/// The change that a reading makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
     /// Nothing.
     Nothing,
-    /// What was known once, and had become doubtful, is known again.
+    /// A doubtful reading is confirmed.
     Confirmed,
-    /// It is another thing than was known.
+    /// The source has changed.
     Changed,
 }
 
 impl Sources {
-    /// Whether the watch fails. Meanwhile a reading is only as good as it is young.
+    /// True while the watch fails. Meanwhile only a young reading is reliable.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
@@ -117,7 +117,7 @@ impl Sources {
         Some(now.saturating_duration_since(*entry.missing_since.get_or_insert(now)))
     }
 
-    /// How much of `grace` is left to a source that is missing: whoever replaces it deletes it first.
+    /// Rest of `grace` for a source that is missing: a replacement begins with its deletion.
     pub fn may_return_in(&self, key: &ObjectKey, now: Instant, grace: Duration) -> Option<Duration> {
         let since = self.entries().get(key)?.missing_since?;
         grace.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
@@ -152,7 +152,7 @@ impl Sources {
         }
     }
 
-    /// What a source is, as far as is known; [`Source::Unknown`] since it last changed.
+    /// The source as it was read. [`Source::Unknown`] if it has changed since.
     pub fn get(&self, key: &ObjectKey) -> Source {
         let entries = self.entries();
         let Some(entry) = entries.get(key) else { return Source::Unknown };
@@ -205,7 +205,7 @@ impl Sources {
         if refused.is_some() { News::Confirmed } else { News::Nothing }
     }
 
-    /// Whether the companion's list of users takes those that there are, and if not, why.
+    /// Records why the companion's list of users takes no more of them. `None` if it takes all.
     pub fn note_full(&self, key: &ObjectKey, full: Option<String>) -> News {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return News::Nothing };
