@@ -66,6 +66,7 @@ pub(super) struct StatusUpdate {
 /// What has lasted longer than the grace before it is reported. Each cause has a grace of its own: while delivery recovers,
 /// others pass by.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub(super) struct Overdue {
     /// Something is missing of its delivery.
     pub blocked: bool,
