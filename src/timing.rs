@@ -60,7 +60,8 @@ periods! {
     takeover_pause, "takeoverPauseSeconds", Duration::from_mins(1);
     /// How long to wait after the first repair that did not help; later ones wait longer.
     repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
-    /// How long what was never delivered is waited for before it counts as lost, beyond what Karmada takes lately.
+    /// How long something that was never delivered is waited for before it is touched. One deployment at a time is: the next once it
+    /// has arrived, or after a tenth of this.
     never_delivered_repair, "neverDeliveredRepairSeconds", Duration::from_mins(10);
     /// How often a source is read again whose reading no watch can announce: rights, and names that others hold.
     source_retry, "sourceRetrySeconds", Duration::from_secs(10);

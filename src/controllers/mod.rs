@@ -280,31 +280,17 @@ async fn send_each<'a, P: Plane>(
     Ok(refused)
 }
 
-/// Sends what a plan reports, its statuses and Events on the plane of the controller's own objects, although a write of the
-/// plan has failed. Of what follows the reports nothing is sent: it rests on that write. Errors are those of a report, and are
-/// only logged: the caller returns the one of the write. Returns what came of each step of the plan.
-async fn report<N: Plane, F: Plane, G>(
-    local: &ControlPlane<N>,
-    plan: &Plan<Step<N, F>, G>,
-    metrics: &Metrics,
-) -> Vec<Sent> {
+/// Sends the status and the Events of a plan although a write of it has failed. Ends at the first that the plane does not take: an
+/// Event goes with the status that it reports. What follows them rests on the failed write, and is not sent.
+async fn report<N: Plane, F: Plane, G>(local: &ControlPlane<N>, plan: &Plan<Step<N, F>, G>, metrics: &Metrics) {
     let is_report = |step: &&Step<N, F>| matches!(step, Step::Local(write) if write.reports());
-    let first = plan.steps.iter().take_while(|step| !is_report(step)).count();
-    let mut sent = vec![Sent::Refused; first];
-    for step in plan.steps[first..].iter().take_while(is_report) {
+    for step in plan.steps.iter().skip_while(|step| !is_report(step)).take_while(is_report) {
         let Step::Local(write) = step else { break };
-        sent.push(match send(local, write, metrics).await {
-            Ok(answer) => came_of(answer),
-            Err(error) => {
-                tracing::debug!(%error, "a report is not taken");
-                if is_silence(&error) {
-                    break;
-                }
-                Sent::Refused
-            }
-        });
+        if let Err(error) = send(local, write, metrics).await {
+            tracing::debug!(%error, "a report is not taken");
+            break;
+        }
     }
-    sent
 }
 
 /// Whether nobody answered: whoever asks for the next thing would wait as long once more.

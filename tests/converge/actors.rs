@@ -20,7 +20,7 @@ use compute_operator::{
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             city_policy::{guard, policy, probe},
-            federator::{federate, orphan, repair::Repairs},
+            federator::{federate, orphan, repair::Capacity},
             observed::facts::{Need, SharedCompanion},
             projector::projection,
             referenced_data::{companion, resolve},
@@ -142,7 +142,7 @@ impl World {
                 hub_namespace_version: None,
                 rival: None,
                 namespace_words: None,
-                repairs: Repairs::default(),
+                capacity: Capacity::default(),
                 timing: Timing::default(),
             };
             self.carry_out(

@@ -207,9 +207,9 @@ impl Parts {
     }
 
     fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, queues, blocked, latency, .. } = self.clone();
+        let Self { options, metrics, hub, projects, blocked, latency, .. } = self.clone();
         let Self { losses, moves, health, policies, unshown, .. } = self.clone();
-        let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
+        let Options { limits, timing, .. } = options;
         let namespaces_told = Mutex::default();
         let contests = Contests::new(Federator::NAME, timing.takeover_pause, &metrics);
         Federator {
@@ -222,7 +222,6 @@ impl Parts {
             moves,
             refused_policies: policies.refused.clone(),
             unshown,
-            queue,
             contests,
             limits,
             timing,

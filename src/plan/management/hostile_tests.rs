@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::plan::management::{
     federator::{
         federate::{self, Observed, copy_namespace},
-        repair::Repairs,
+        repair::Capacity,
     },
     referenced_data::resolve,
 };
@@ -88,7 +88,7 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
         data: resolve::View::default(),
         karmada: None,
         blocked: None,
-        repairs: Repairs::default(),
+        capacity: Capacity::default(),
         timing: Timing::default(),
     }
 }

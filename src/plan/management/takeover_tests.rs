@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::plan::management::{
-    federator::{federate, repair::Repairs},
+    federator::{federate, repair::Capacity},
     referenced_data::resolve,
     workload::{
         fan_out, placement,
@@ -111,7 +111,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
         data: resolve::View::default(),
         karmada: None,
         blocked: None,
-        repairs: Repairs::default(),
+        capacity: Capacity::default(),
         timing: Timing::default(),
     }
 }

@@ -62,8 +62,6 @@ pub enum HubChange<'a> {
 /// Work that a change on the hub brings. Names are the hub's, unless another place is named.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HubWork {
-    /// Karmada is seen to be at work: it has made or changed a binding.
-    KarmadaWrote,
     /// The federator, on the original of this copy.
     Original {
         /// The hub namespace.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::controllers::management::wiring::queues::ProjectKey;
@@ -10,14 +10,12 @@ use crate::{
     api::{names::ProjectName, reason::Reason},
     metrics::Metrics,
     plan::management::federator::{
-        backlog::{self, Backlog},
+        backlog::Backlog,
         federate::{self, Signal},
-        repair::{Limits, Repairs},
+        repair::{Absence, Capacity, Limits},
     },
+    timing::Timing,
 };
-
-/// What came of a note.
-pub(crate) type Noted = backlog::Noted<ProjectKey>;
 
 /// Tells how many are blocked now, for each reason that has changed; each with who can mend it.
 pub(crate) fn tell(metrics: &Metrics, counts: &[(String, usize)]) {
@@ -44,38 +42,25 @@ impl BlockedDeployments {
         self.lock().of(key, now)
     }
 
-    /// What is known of repairs, for one deployment among so many, with the wait that follows a repair.
-    pub(crate) fn repairs(&self, key: &ProjectKey, deployments: usize, base: Duration, now: Instant) -> Repairs {
-        self.lock().repairs(key, deployments, base, now)
+    /// How much the hub can take, for this deployment.
+    pub(crate) fn capacity(&self, key: &ProjectKey, timing: &Timing, now: Instant) -> Capacity {
+        self.lock().capacity(key, timing, now)
     }
 
-    /// A deployment is to be repaired: takes its share of the budget.
-    ///
-    /// # Errors
-    /// What is known now, when others were quicker.
-    pub(crate) fn take(
-        &self,
-        key: &ProjectKey,
-        deployments: usize,
-        base: Duration,
-        now: Instant,
-    ) -> Result<(), Repairs> {
-        self.lock().take(key, deployments, base, now)
+    /// Takes a repair of this deployment from the budget. False if others were faster.
+    pub(crate) fn take(&self, key: &ProjectKey, absence: Absence, timing: &Timing, now: Instant) -> bool {
+        self.lock().take(key, absence, timing, now)
     }
 
-    /// Notes what a plan has signalled of a deployment.
-    pub(crate) fn note(&self, key: &ProjectKey, signals: &[Signal], now: Instant) -> Noted {
+    /// Records what a plan has signalled of a deployment. Returns the number of deployments for each reason whose number has
+    /// changed.
+    pub(crate) fn note(&self, key: &ProjectKey, signals: &[Signal], now: Instant) -> Vec<(String, usize)> {
         self.lock().note(key, signals, now)
     }
 
     /// A project is let go. Says how many are blocked now, for each reason that has changed.
     pub(crate) fn forget_project(&self, project: &ProjectName, now: Instant) -> Vec<(String, usize)> {
         self.lock().forget_where(|key| key.project == *project, now)
-    }
-
-    /// Karmada has written to a binding.
-    pub(crate) fn karmada_wrote(&self, now: Instant) {
-        self.lock().karmada_wrote(now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Backlog<ProjectKey>> {

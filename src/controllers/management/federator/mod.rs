@@ -37,10 +37,10 @@ use crate::{
         End, Reconciler, Stopped, carry_out, carry_out_each, compact::PackedDeployment, contests::Contests, is_silence,
         record, report,
     },
-    io::{Class, Error, clock::Now, health::Health, queue::Queue, store::ObjectKey},
+    io::{Class, Error, clock::Now, health::Health, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,
+        NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,
         contest::{Regarding, Sent},
         management::{
             federator::{
@@ -77,7 +77,6 @@ pub(crate) struct Federator {
     pub(crate) refused_policies: Arc<RefusedPolicies>,
     pub(crate) unshown: Arc<UnshownInstances>,
     pub(crate) pace: Pace,
-    pub(crate) queue: Arc<Queue<ProjectKey>>,
     pub(crate) contests: Contests<ProjectKey>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
@@ -146,7 +145,7 @@ impl Reconciler for Federator {
         }
         match done {
             Ok(next) => {
-                self.note(key, &heard(&plan, &sent), now);
+                self.note(key, &plan.signals, now);
                 self.measure(key, &observed, &plan, now);
                 Ok(next)
             }
@@ -156,11 +155,10 @@ impl Reconciler for Federator {
             }
             Err(Stopped { at: End::Remote, error }) => {
                 // A repair that is not taken is no trouble of its own: what it was to repair is told, and tried ever more rarely.
-                if plan.signals.contains(&Signal::Repaired) {
-                    self.note(key, &heard(&plan, &sent), now);
+                if plan.signals.iter().any(|signal| matches!(signal, Signal::Repaired(_))) {
+                    self.note(key, &plan.signals, now);
                 } else {
-                    let signals = heard(&plan, &sent);
-                    self.report_hub(&project, key, &observed, (&error, failing), signals, now).await?;
+                    self.report_hub(&project, key, &observed, (&error, failing), plan.signals, now).await?;
                 }
                 // A copy that has lost its label is in no cache: with it the next look deletes it.
                 if matches!(error, Error::StillThere(_)) {
@@ -187,14 +185,16 @@ impl Federator {
             observed.namespace_words = Some(self.namespace_words(observed, now).await);
             plan = federate::plan(observed, now.time);
         }
-        if plan.signals.contains(&Signal::Repaired) {
-            let base = self.timing.repair_backoff_base;
-            match self.blocked.take(key, self.hub.copies.count(), base, now.instant) {
-                Ok(()) => self.metrics.repaired(),
-                Err(known) => {
-                    observed.repairs = known;
-                    plan = federate::plan(observed, now.time);
-                }
+        let repaired = plan.signals.iter().find_map(|signal| match signal {
+            Signal::Repaired(absence) => Some(*absence),
+            _ => None,
+        });
+        if let Some(absence) = repaired {
+            if self.blocked.take(key, absence, &self.timing, now.instant) {
+                self.metrics.repaired();
+            } else {
+                observed.capacity = self.blocked.capacity(key, &self.timing, now.instant);
+                plan = federate::plan(observed, now.time);
             }
         }
         if plan.steps.iter().any(federate::applies_copy) {
@@ -208,8 +208,8 @@ impl Federator {
         Ok(plan)
     }
 
-    /// Carries a plan out, but for what another client takes back again and again, or the server does not keep. Returns what
-    /// came of each step that was left, too.
+    /// Carries a plan out, but for what another client takes back again and again, or the server does not keep. Returns the number
+    /// of steps that were sent as well.
     async fn carry_out(
         &self,
         project: &ProjectCache,
@@ -217,13 +217,13 @@ impl Federator {
         observed: &Observed,
         plan: &mut Decided,
         now: Now,
-    ) -> (Result<Next, Stopped>, Vec<Sent>) {
+    ) -> (Result<Next, Stopped>, usize) {
         let regarding = Regarding::of(&*observed.deployment);
         let mut round = self.contests.begin(key, plan, &regarding, now.time);
-        let mut sent = Vec::new();
+        let mut sent = 0;
         let came = |came: Sent| {
-            round.came(came.clone());
-            sent.push(came);
+            round.came(came);
+            sent += 1;
         };
         let done = carry_out_each(&project.plane, &self.hub.plane, plan, &self.metrics, came).await;
         (done, sent)
@@ -262,23 +262,21 @@ impl Federator {
         project: &ProjectCache,
         key: &ProjectKey,
         observed: &Observed,
-        (plan, sent): (Decided, Vec<Sent>),
+        (plan, sent): (Decided, usize),
         (error, failing): (&Error, Duration),
         now: Now,
     ) {
         // What was judged is another by now, or the report itself is refused.
         let is_moot = |write: &Write<Project>| write.reports() || write.op.is_look();
-        let is_moot = matches!(plan.steps.get(sent.len()), Some(Step::Local(write)) if is_moot(write));
+        let is_moot = matches!(plan.steps.get(sent), Some(Step::Local(write)) if is_moot(write));
         let told = hub_trouble::project_refused(observed, error.words_in_project(), failing, now.time);
         let is_due = told.is_some();
         let plan = told.unwrap_or(plan);
         // A project that does not answer is asked no more, unless that has lasted: a webhook that hangs looks the same.
-        let sent = if is_due || !is_moot && !is_silence(error) {
-            report(&project.plane, &plan, &self.metrics).await
-        } else {
-            sent
-        };
-        self.note(key, &heard(&plan, &sent), now);
+        if is_due || !is_moot && !is_silence(error) {
+            report(&project.plane, &plan, &self.metrics).await;
+        }
+        self.note(key, &plan.signals, now);
     }
 
     /// Reports a call that the hub has not answered as it should. `signals`: those of the plan, where it is nothing to report.
@@ -344,8 +342,8 @@ impl Federator {
         }
         let mut told = hub_trouble::told(observed, &trouble, now.time);
         record("hub-trouble", key, observed, now, &told);
-        let (done, sent) = self.carry_out(project, key, observed, &mut told, now).await;
-        self.note(key, &heard(&told, &sent), now);
+        let (done, _) = self.carry_out(project, key, observed, &mut told, now).await;
+        self.note(key, &told.signals, now);
         done?;
         Ok(())
     }
@@ -371,13 +369,9 @@ impl Federator {
         words
     }
 
-    /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.
+    /// Records what blocks a deployment.
     fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
-        let noted = self.blocked.note(key, signals, now.instant);
-        blocked::tell(&self.metrics, &noted.counts);
-        if let Some(next) = noted.next {
-            self.queue.add(next);
-        }
+        blocked::tell(&self.metrics, &self.blocked.note(key, signals, now.instant));
     }
 
     /// Measures the legs that what was carried out has ended.
@@ -448,7 +442,7 @@ impl Federator {
             outage: None,
             namespace_words: None,
             blocked: blocked.of(key, now.instant),
-            repairs: blocked.repairs(key, hub.copies.count(), timing.repair_backoff_base, now.instant),
+            capacity: blocked.capacity(key, &timing, now.instant),
             timing,
         }
     }
@@ -536,49 +530,5 @@ impl Federator {
             written,
             binding: binding.map(|binding| (*binding).clone()),
         }
-    }
-}
-
-/// The signals of a plan of which this was sent. An Event counts as reported once it is stored.
-fn heard(plan: &Decided, sent: &[Sent]) -> Vec<Signal> {
-    let is_event = |step: &Step<Project, Hub>| matches!(step, Step::Local(write) if write.object.kind == Kind::Event);
-    let event = plan.steps.iter().position(is_event);
-    let is_lost = event.is_some_and(|event| !matches!(sent.get(event), Some(Sent::Stored { .. })));
-    let counts = |signal: &&Signal| !(is_lost && matches!(signal, Signal::Reported(_)));
-    plan.signals.iter().filter(counts).cloned().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::{api::reason::Reason, plan::event};
-
-    /// An Event that was refused counted as reported, and was never sent again.
-    #[test]
-    fn event_that_is_not_stored_does_not_count_as_reported() {
-        let deployment: WorkloadDeployment = serde_json::from_value(json!({
-            "metadata": { "name": "web", "namespace": "shop", "uid": "u" },
-            "spec": {
-                "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
-                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
-                "scaleSettings": { "minReplicas": 1 },
-            },
-        }))
-        .unwrap();
-        let note = event::Note {
-            severity: event::Severity::Warning,
-            reason: Reason::BindingMissing,
-            action: "Federating",
-            text: "it is missing",
-        };
-        let told = event::on(&deployment, "workload-deployment-federator", &note, jiff::Timestamp::UNIX_EPOCH);
-        let reported = Signal::Reported(Reason::BindingMissing);
-        let plan = Decided { steps: vec![Step::Local(told)], next: Next::Await, signals: vec![reported.clone()] };
-        assert_eq!(heard(&plan, &[Sent::Refused]), []);
-        assert_eq!(heard(&plan, &[Sent::Done]), [], "it got lost");
-        assert_eq!(heard(&plan, &[]), [], "it was not sent");
-        assert_eq!(heard(&plan, &[Sent::Stored { uid: "e".into(), standing: None }]), [reported]);
     }
 }

@@ -132,7 +132,6 @@ impl Triggers {
     /// Work that a change on the hub brings.
     pub(crate) fn enqueue(&self, work: HubWork) {
         match work {
-            HubWork::KarmadaWrote => self.blocked.karmada_wrote(Now::read().instant),
             HubWork::Original { namespace, name } => self.enqueue_original(&ObjectKey::new(&namespace, &name)),
             HubWork::Originals(namespace) => {
                 let keys = namespace.map_or_else(

@@ -101,7 +101,7 @@ async fn of_many_users_who_come_each_is_worked_on_once_and_what_they_share_once(
 async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
     let parts = Parts::of_tests();
     let key = ProjectKey::new(&ProjectName::new("beta"), "shop", "web");
-    let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false, quiet: false, delivered_before: false };
+    let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false };
     parts.blocked.note(&key, &[signal], Now::read().instant);
     assert!(parts.blocked.keys().contains(&key));
     let next = parts.federator().reconcile(&key, Now::read(), Duration::ZERO).await;

@@ -1,5 +1,7 @@
-//! What keeps deployments from being delivered, on the whole hub: since when, what was repaired for it, how many lack the
-//! same, and what Karmada is seen to do meanwhile.
+//! Deployments that are not delivered, on the whole hub: since when, and how often each was repaired.
+//!
+//! It is back-off, and lives in memory: after a restart each grace and each wait begins again. What decides whether something
+//! was lost is the deployment's [`LastDelivery`](crate::api::compute::LastDelivery).
 
 use std::{
     collections::BTreeMap,
@@ -8,302 +10,157 @@ use std::{
 
 use super::{
     blocked::has_spoken,
-    budget::Budget,
     federate::{self, Signal},
-    repair::{Limits, Repairs},
+    repair::{Absence, Capacity, Limits},
+    token_bucket::TokenBucket,
 };
-use crate::api::reason::Reason;
+use crate::timing::Timing;
 
-/// Repairs after which the wait for the next begins to grow.
-const REPAIRS_BEFORE_BACKOFF: u32 = 3;
-/// How many times its length it takes until a lag is forgotten: some are served long after most.
-const LAG_WEARS_OFF: u32 = 4;
-/// Where no repairs are allowed at all: how long until the budget may allow one, as plans are told. Long enough to look
-/// again only seldom.
-const NO_BUDGET_WAIT: Duration = Duration::from_hours(1);
+/// So many deployments of which Karmada says nothing show that it is behind with its work.
+const MANY_SILENT: usize = 20;
+/// If no repair is allowed at all: how long until the next look, as plans are told.
+const NO_REPAIRS_WAIT: Duration = Duration::from_hours(1);
 
-/// What is remembered of each deployment that is not delivered. `K` names one on the whole hub.
+/// Every deployment that is not delivered. `K` names one on the whole hub.
 #[derive(Debug)]
 pub struct Backlog<K> {
-    all: BTreeMap<K, Blocked>,
-    /// How many are blocked, by reason.
+    episodes: BTreeMap<K, Episode>,
+    /// Number of deployments by reason.
     by_reason: BTreeMap<String, usize>,
-    /// Of how many Karmada says nothing.
+    /// Number of deployments of which Karmada says nothing.
     silent: usize,
-    /// By reason, the deployment that was repaired last and is still blocked for it.
-    trials: BTreeMap<String, Trial<K>>,
-    budget: Budget,
-    /// How long Karmada took for something that it was silent about, and when that ended.
-    lag: Option<(Duration, Instant)>,
-    /// When Karmada was last seen to write to a binding.
-    karmada_wrote: Option<Instant>,
+    /// When [`MANY_SILENT`] were seen last.
+    many_silent: Option<Instant>,
+    /// The pending deployment that was repaired last, until it arrives or its time is over.
+    trial: Option<(K, Instant)>,
+    bucket: TokenBucket,
 }
 
+/// The time since a deployment was delivered last, or since its reason changed.
 #[derive(Debug)]
-struct Blocked {
-    /// What blocks it, in one word.
+struct Episode {
     reason: String,
-    /// Since when Karmada says nothing about it; nothing when it does.
-    silent_since: Option<Instant>,
     since: Instant,
-    /// Whether no Event told of it, since several lack the same.
-    quiet: bool,
-    /// Whether all of its copy had been delivered before.
-    delivered_before: bool,
-    /// The reasons that Events have given.
-    events: Vec<String>,
-    /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
-    repaired: Option<Instant>,
-    vain: u32,
-    /// How often it was repaired at all.
+    /// True if Karmada says nothing about it.
+    silent: bool,
+    /// Number of repairs since the deployment was delivered last.
     repairs: u32,
-    /// Since when the hub is away: what blocked it before is not known meanwhile, and not over.
-    away: Option<Instant>,
+    /// Time of the last repair for this reason.
+    repaired: Option<Instant>,
 }
 
-impl Blocked {
-    /// What blocks it at present, and since when.
-    fn present(&self) -> (String, Instant) {
-        match self.away {
-            Some(since) => (Reason::HubUnavailable.to_string(), since),
-            None => (self.reason.clone(), self.since),
-        }
-    }
-
-    /// The hub is seen again: none of the time without it counts for what blocked it before.
-    fn back(&mut self, now: Instant) {
-        let Some(away) = self.away.take() else { return };
-        self.since += now.saturating_duration_since(away);
-        self.silent_since = self.silent_since.map(|_| now);
-    }
-}
-
-#[derive(Debug)]
-struct Trial<K> {
-    key: K,
-    at: Instant,
-    /// How many trials before it have not helped.
-    vain: u32,
-}
-
-/// What came of a note.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Noted<K> {
-    /// How many are blocked now, for each reason that has changed.
-    pub counts: Vec<(String, usize)>,
-    /// A deployment that is missing what the last repair has just brought another: its turn may have come.
-    pub next: Option<K>,
-}
-
-impl<K> Default for Noted<K> {
-    fn default() -> Self {
-        Self { counts: Vec::new(), next: None }
-    }
-}
-
-/// Whether what blocks a deployment is that the hub is away.
-fn is_outage(reason: &str) -> bool {
-    reason == Reason::HubUnavailable.as_str()
-}
-
-/// The wait after so many repairs in vain.
-fn backoff(base: Duration, vain: u32) -> Duration {
-    // Several hands may be at work; only what is repaired in vain again and again is left alone for longer.
-    base * 2_u32.pow(vain.saturating_sub(REPAIRS_BEFORE_BACKOFF).min(6))
+/// For how long a touched deployment may take to arrive before the next pending one is touched, and for how long Karmada counts
+/// as behind after many were silent.
+fn trial_time(timing: &Timing) -> Duration {
+    timing.never_delivered_repair / 10
 }
 
 impl<K: Ord + Clone> Backlog<K> {
-    /// Nothing is blocked yet; repairs may use this budget.
+    /// An empty backlog, whose repairs keep to these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
-            all: BTreeMap::new(),
+            episodes: BTreeMap::new(),
             by_reason: BTreeMap::new(),
             silent: 0,
-            trials: BTreeMap::new(),
-            budget: Budget::new(limits),
-            lag: None,
-            karmada_wrote: None,
+            many_silent: None,
+            trial: None,
+            bucket: TokenBucket::new(limits),
         }
     }
 
-    /// Every deployment that is not delivered.
+    /// The deployments that are not delivered.
     pub fn keys(&self) -> Vec<K> {
-        self.all.keys().cloned().collect()
+        self.episodes.keys().cloned().collect()
     }
 
     /// What keeps a deployment from being delivered.
     pub fn of(&self, key: &K, now: Instant) -> Option<federate::Blocked> {
-        let blocked = self.all.get(key)?;
-        let (reason, since) = blocked.present();
+        let episode = self.episodes.get(key)?;
+        let ago = |at: Instant| now.saturating_duration_since(at);
         Some(federate::Blocked {
-            reason,
-            silent: blocked.silent_since.is_some() && blocked.away.is_none(),
-            elapsed: now.saturating_duration_since(since),
-            quiet: blocked.quiet,
-            events: blocked.events.clone(),
-            repairs: blocked.repairs,
+            reason: episode.reason.clone(),
+            silent: episode.silent,
+            elapsed: ago(episode.since),
+            repairs: episode.repairs,
+            repaired_ago: episode.repaired.map(ago),
         })
     }
 
-    /// A deployment is to be repaired: takes its share of the budget.
-    ///
-    /// # Errors
-    /// What is known now, when others were quicker.
-    pub fn take(&mut self, key: &K, deployments: usize, base: Duration, now: Instant) -> Result<(), Repairs> {
-        let known = self.repairs(key, deployments, base, now);
-        let waits = !known.again_in.is_zero() || known.are_many() && !known.trial.is_zero();
-        let Some(blocked) = self.all.get_mut(key).filter(|_| !waits && self.budget.take(now)) else {
-            return Err(known);
-        };
-        let before = self.trials.get(&blocked.reason);
-        let trial = Trial { key: key.clone(), at: now, vain: before.map_or(0, |trial| trial.vain + 1) };
-        self.trials.insert(blocked.reason.clone(), trial);
-        (blocked.repaired, blocked.vain, blocked.repairs) = (Some(now), blocked.vain + 1, blocked.repairs + 1);
-        Ok(())
+    /// How much the hub can take at present.
+    pub fn capacity(&self, key: &K, timing: &Timing, now: Instant) -> Capacity {
+        let left = |since: Instant| trial_time(timing).saturating_sub(now.saturating_duration_since(since));
+        let trial = self.trial.as_ref().filter(|(other, _)| other != key);
+        Capacity {
+            is_karmada_behind: self.many_silent.is_some_and(|at| !left(at).is_zero()),
+            repair_in: self.bucket.wait(now).unwrap_or(NO_REPAIRS_WAIT),
+            trial_in: trial.map_or(Duration::ZERO, |(_, at)| left(*at)),
+        }
     }
 
-    /// Notes what a plan has signalled of a deployment. Once nothing blocks it, all is forgotten. Another reason begins
-    /// anew: the last repair has moved something, and was not in vain.
-    pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Noted<K> {
-        let blocker = signals.iter().find_map(|signal| match signal {
-            Signal::Blocked { reason, silent, quiet, delivered_before } => {
-                Some((reason, *silent, *quiet, *delivered_before))
+    /// Takes a repair of this deployment from the budget. False if others were faster.
+    pub fn take(&mut self, key: &K, absence: Absence, timing: &Timing, now: Instant) -> bool {
+        let waits = absence == Absence::Pending && !self.capacity(key, timing, now).trial_in.is_zero();
+        let Some(episode) = self.episodes.get_mut(key).filter(|_| !waits && self.bucket.take(now)) else {
+            return false;
+        };
+        (episode.repairs, episode.repaired) = (episode.repairs + 1, Some(now));
+        if absence == Absence::Pending {
+            self.trial = Some((key.clone(), now));
+        }
+        true
+    }
+
+    /// Records what a plan has signalled of a deployment. A plan without [`Signal::Blocked`] ends its episode. Returns the number
+    /// of deployments for each reason whose number has changed.
+    pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Vec<(String, usize)> {
+        let blocked = signals.iter().find_map(|signal| match signal {
+            Signal::Blocked { reason, silent } => Some((reason, *silent)),
+            _ => None,
+        });
+        let before = self.episodes.remove(key);
+        self.silent -= usize::from(before.as_ref().is_some_and(|before| before.silent));
+        let Some((reason, silent)) = blocked else {
+            self.trial.take_if(|(trial, _)| trial == key);
+            return before.map(|before| self.count(&before.reason, false)).into_iter().collect();
+        };
+        self.silent += usize::from(silent);
+        if self.silent >= MANY_SILENT {
+            self.many_silent = Some(now);
+        }
+        let repairs = before.as_ref().map_or(0, |before| before.repairs);
+        let new = || Episode { reason: reason.clone(), since: now, silent, repairs, repaired: None };
+        let mut counts = Vec::new();
+        let episode = match before {
+            Some(before) if before.reason == *reason => {
+                let since = if has_spoken(before.silent, silent, before.repairs) { now } else { before.since };
+                Episode { silent, since, ..before }
             }
-            Signal::Reported(_) | Signal::Repaired | Signal::Unexplained | Signal::NamespaceUnread => None,
-        });
-        let Some((reason, silent, quiet, delivered_before)) = blocker else { return self.forget(key, now) };
-        let was_silent = self.is_silent(key);
-        let mut noted = Noted::default();
-        let given = || {
-            signals.iter().filter_map(|signal| match signal {
-                Signal::Reported(reason) => Some(reason.to_string()),
-                _ => None,
-            })
+            Some(before) => {
+                counts.push(self.count(&before.reason, false));
+                counts.push(self.count(reason, true));
+                new()
+            }
+            None => {
+                counts.push(self.count(reason, true));
+                new()
+            }
         };
-        if let Some(known) = self.all.get_mut(key).filter(|known| is_outage(reason) && !is_outage(&known.reason)) {
-            known.away.get_or_insert(now);
-            known.events.extend(given());
-            return noted;
-        }
-        if let Some(known) = self.all.get_mut(key) {
-            known.back(now);
-        }
-        if let Some(known) = self.all.get(key).filter(|known| known.reason != *reason) {
-            let left = known.reason.clone();
-            noted = self.leaves(key, &left, now);
-        }
-        let is_new = self.all.get(key).is_none_or(|known| known.reason != *reason);
-        if is_new {
-            let count = self.by_reason.entry(reason.clone()).or_default();
-            *count += 1;
-            noted.counts.push((reason.clone(), *count));
-        }
-        let new = || Blocked {
-            reason: reason.clone(),
-            silent_since: silent.then_some(now),
-            since: now,
-            quiet: false,
-            delivered_before: false,
-            events: Vec::new(),
-            repaired: None,
-            vain: 0,
-            repairs: 0,
-            away: None,
-        };
-        let known = self.all.entry(key.clone()).or_insert_with(new);
-        if known.reason != *reason {
-            (known.reason, known.since, known.silent_since) = (reason.clone(), now, None);
-            known.vain = known.vain.min(REPAIRS_BEFORE_BACKOFF);
-        }
-        if has_spoken(known.silent_since.is_some(), silent, known.repairs) {
-            known.since = now;
-        }
-        // What it said before it fell silent is none of the time it takes.
-        known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
-        (known.quiet, known.delivered_before) = (quiet, delivered_before);
-        known.events.extend(given());
-        self.silent = self.silent + usize::from(silent) - usize::from(was_silent);
-        noted
+        self.episodes.insert(key.clone(), episode);
+        counts
     }
 
-    /// Whether Karmada says nothing about it, or did not before the hub was away.
-    fn is_silent(&self, key: &K) -> bool {
-        self.all.get(key).is_some_and(|blocked| blocked.silent_since.is_some())
+    fn count(&mut self, reason: &str, more: bool) -> (String, usize) {
+        let count = self.by_reason.entry(reason.to_owned()).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        let counted = (reason.to_owned(), *count);
+        self.by_reason.retain(|_, count| *count > 0);
+        counted
     }
 
-    /// Those are let go of which this is true.
+    /// Forgets every deployment for which `is_gone` returns true, as [`Self::note`] without a signal does.
     pub fn forget_where(&mut self, is_gone: impl Fn(&K) -> bool, now: Instant) -> Vec<(String, usize)> {
-        let keys: Vec<K> = self.all.keys().filter(|key| is_gone(key)).cloned().collect();
-        keys.iter().flat_map(|key| self.forget(key, now).counts).collect()
-    }
-
-    /// Karmada has written to a binding.
-    pub fn karmada_wrote(&mut self, now: Instant) {
-        self.karmada_wrote = Some(now);
-    }
-
-    /// What is known of repairs, for one deployment among so many, with the wait that follows a repair.
-    pub fn repairs(&self, key: &K, deployments: usize, base: Duration, now: Instant) -> Repairs {
-        let ago = |at: Instant| now.saturating_duration_since(at);
-        let until = |at: Instant| at.saturating_duration_since(now);
-        let mut repairs = Repairs {
-            deployments,
-            unsaid: self.silent.saturating_sub(usize::from(self.is_silent(key))),
-            affordable_in: self.budget.wait(now).unwrap_or(NO_BUDGET_WAIT),
-            karmada_wrote: self.karmada_wrote.map(ago),
-            lag: self.lag_at(now),
-            ..Repairs::default()
-        };
-        if let Some(blocked) = self.all.get(key) {
-            repairs.others = self.by_reason.get(&blocked.reason).map_or(0, |count| count.saturating_sub(1));
-            repairs.again_in = blocked.repaired.map_or(Duration::ZERO, |at| until(at + backoff(base, blocked.vain)));
-            let trial = self.trials.get(&blocked.reason);
-            repairs.trial = trial.map_or(Duration::ZERO, |trial| until(trial.at + backoff(base, trial.vain)));
-        }
-        repairs
-    }
-
-    /// How long Karmada lately took. It wears off: what was slow a while ago may not be any more.
-    fn lag_at(&self, now: Instant) -> Duration {
-        self.lag
-            .map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(now.saturating_duration_since(at) / LAG_WEARS_OFF))
-    }
-
-    fn forget(&mut self, key: &K, now: Instant) -> Noted<K> {
-        let Some(blocked) = self.all.get_mut(key) else { return Noted::default() };
-        blocked.back(now);
-        let reason = blocked.reason.clone();
-        let noted = self.leaves(key, &reason, now);
-        self.silent -= usize::from(self.is_silent(key));
-        self.all.remove(key);
-        noted
-    }
-
-    /// A deployment is no longer blocked for this reason.
-    fn leaves(&mut self, key: &K, reason: &str, now: Instant) -> Noted<K> {
-        let count = self.by_reason.get_mut(reason).map_or(0, |count| {
-            *count = count.saturating_sub(1);
-            *count
-        });
-        if count == 0 {
-            self.by_reason.remove(reason);
-        }
-        let mut noted = Noted { counts: vec![(reason.to_owned(), count)], next: None };
-        let Some(blocked) = self.all.get(key) else { return noted };
-        if let Some(since) = blocked.silent_since.filter(|_| blocked.repairs == 0) {
-            let took = now.saturating_duration_since(since);
-            self.lag = (took >= self.lag_at(now)).then_some((took, now)).or(self.lag);
-        }
-        if self.trials.get(reason).is_some_and(|trial| trial.key == *key) {
-            self.trials.remove(reason);
-            let waits = |(other, blocked): &(&K, &Blocked)| {
-                *other != key && blocked.reason == reason && blocked.repaired.is_none()
-            };
-            // One that is known to have been delivered, if there is any.
-            let waiting = self.all.iter().filter(waits);
-            noted.next = waiting.max_by_key(|(_, blocked)| blocked.delivered_before).map(|(other, _)| other.clone());
-        }
-        noted
+        let keys: Vec<K> = self.episodes.keys().filter(|key| is_gone(key)).cloned().collect();
+        keys.iter().flat_map(|key| self.note(key, &[], now)).collect()
     }
 }
 

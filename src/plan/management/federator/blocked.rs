@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     delivery::{Delivery, Karmada, Note, Repair},
     federation_status::Overdue,
-    repair::{self, Absence, Decision, Loss, Repairs},
+    repair::{self, Absence, Capacity, Decision, Loss},
     unheard,
 };
 use crate::plan::management::observed::facts::SharedCompanion;
@@ -23,38 +23,28 @@ use crate::{
     timing::Timing,
 };
 
-/// How many times the grace Karmada is given for what it has never delivered, be it a change, and says nothing of: after many
-/// deployments at once, it is simply not there yet.
-const GRACES_FOR_THE_FIRST_TIME: u32 = 3;
+/// How many times the grace Karmada gets for what is pending: after many changes at once, it takes its time.
+const GRACES_WHILE_PENDING: u32 = 3;
 
-/// What has kept a deployment from being delivered since it last was, as plans have signalled.
+/// What keeps a deployment from being delivered, as plans have signalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     /// In one word.
     pub reason: String,
-    /// Whether Karmada said nothing about it.
+    /// True if Karmada said nothing about it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
     /// For how long it has been this.
     pub elapsed: Duration,
-    /// True if it was one of several that lack the same when it was looked at last, so that no Event told of it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub quiet: bool,
-    /// The reasons that Events have given.
-    pub events: Vec<String>,
-    /// How often something was repaired.
+    /// How often it was repaired since it was delivered last.
     pub repairs: u32,
+    /// How long ago it was repaired last for this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired_ago: Option<Duration>,
 }
 
-impl Blocked {
-    /// Whether what follows begins anew: see [`has_spoken`].
-    fn is_over(&self, silent: bool) -> bool {
-        has_spoken(self.silent, silent, self.repairs)
-    }
-}
-
-/// Whether Karmada, which was silent about something, has got to it by itself: what it says then has had none of the time
-/// that it took. What it was made to look at once more is no news.
+/// True if Karmada, which was silent about something, has got to it by itself: its grace begins only now. If it was made to look
+/// again, that is no news.
 pub(super) fn has_spoken(was_silent: bool, is_silent: bool, repairs: u32) -> bool {
     was_silent && !is_silent && repairs == 0
 }
@@ -67,19 +57,21 @@ pub(super) struct State<'a> {
     pub overdue: Overdue,
     /// Whether Karmada says nothing about it.
     pub silent: bool,
-    /// How often something was repaired since it was delivered last.
-    repairs: u32,
+    /// True if it was repaired since it was delivered last.
+    repaired: bool,
     /// What Karmada lost, or never had, and what is done about it; only once it is reported.
     pub pending_repair: Option<PendingRepair<'a>>,
     /// When to look again.
     pub next: Next,
 }
 
-/// What Karmada lost, or never had, and what is done about it.
+/// What is missing, and what is done about it.
 pub(super) struct PendingRepair<'a> {
     /// What is to be repaired.
     pub what: &'a Repair,
-    /// Whether it is repaired now.
+    /// Why it is missing.
+    pub absence: Absence,
+    /// When it is repaired.
     pub decision: Decision,
     cause: Verdict,
 }
@@ -102,8 +94,8 @@ pub(super) struct Case<'a> {
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
     /// What has kept it until now.
     pub before: Option<&'a Blocked>,
-    /// What is known of repairs.
-    pub repairs: &'a Repairs,
+    /// How much the hub can take.
+    pub capacity: &'a Capacity,
     /// How long to wait for what.
     pub timing: &'a Timing,
     /// When it is decided.
@@ -121,19 +113,20 @@ impl<'a> State<'a> {
     pub(super) fn of(case: &Case<'a>) -> Self {
         let Case { blocker, finding, before, timing, .. } = case;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
-        let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason) && !before.is_over(silent));
+        let goes_on = |before: &&Blocked| !has_spoken(before.silent, silent, before.repairs);
+        let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason)).filter(goes_on);
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let missing = Missing::of(case);
-        let never = |missing: &Missing<'_>| matches!(missing.absence, Absence::NeverDelivered | Absence::Untaken);
         // Of what was delivered and is not seen to be lost, a change is under way.
-        let first = silent && missing.as_ref().is_none_or(never);
-        let grace = timing.delivery_grace * if first { GRACES_FOR_THE_FIRST_TIME } else { 1 };
+        let is_pending = silent && missing.as_ref().is_none_or(|missing| missing.absence == Absence::Pending);
+        let grace = timing.delivery_grace * if is_pending { GRACES_WHILE_PENDING } else { 1 };
         let reported = blocker.is_some() && elapsed >= grace;
         let away = unheard::is_away(*finding);
         let away_for = unheard::away_for(case.deployment, elapsed, case.now);
         let unheard = away && away_for >= timing.cluster_silence;
         let nowhere = reported && unheard::is_nowhere(*finding, case.karmada);
-        let pending_repair = missing.filter(|_| reported).map(|missing| missing.decide(case, elapsed));
+        let pending_repair =
+            missing.zip(lasts).filter(|_| reported).map(|(missing, lasts)| missing.decide(case, lasts));
         let next = match (blocker, &pending_repair) {
             (Some(_), _) if !reported => Next::After(grace.saturating_sub(elapsed)),
             (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(away_for)),
@@ -142,12 +135,11 @@ impl<'a> State<'a> {
             (Some(_), None) if silent => Next::After(repair::look_again(elapsed, timing, case.spread())),
             (Some(_) | None, _) => Next::Await,
         };
-        let repairs = before.map_or(0, |before| before.repairs);
         Self {
             blocker: blocker.clone(),
-            overdue: Overdue { blocked: reported, unheard, nowhere, several: first && case.repairs.are_several() },
+            overdue: Overdue { blocked: reported, unheard, nowhere, is_pending },
             silent,
-            repairs,
+            repaired: before.is_some_and(|before| before.repairs > 0),
             pending_repair,
             next,
         }
@@ -156,7 +148,7 @@ impl<'a> State<'a> {
     /// Whether the cell is told why data does not arrive. Of Karmada's silence it is told only once that is repaired: it
     /// would be told by Karmada, on a copy that has to travel once more. What it was told stays until something changes.
     pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
-        let repaired = self.repairs > 0 || self.pending_repair.as_ref().is_some_and(|pending| pending.decision.now);
+        let repaired = self.repaired || self.pending_repair.as_ref().is_some_and(|pending| pending.decision.now);
         let is_there = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
         is_there || self.overdue.blocked && (!self.silent || repaired)
     }
@@ -201,20 +193,20 @@ impl<'a> Missing<'a> {
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
         let before = Loss { copy, companion, created, clusters }.had_been_delivered(case.last_delivery);
-        let absence = match (silent, before) {
-            _ if *what == Repair::Change => Absence::Untaken,
-            (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },
-            (true, true) => Absence::Lost,
-            (true, false) => Absence::NeverDelivered,
-        };
-        Some(Self { what, cause: why, absence })
+        let is_change = *what == Repair::Change;
+        let absence = if silent && before && !is_change { Absence::Lost } else { Absence::Pending };
+        let mut cause = why;
+        if silent && !before && !is_change {
+            cause.message.push_str("; it has not been there before: Karmada may not have got to it yet");
+        }
+        Some(Self { what, cause, absence })
     }
 
-    /// What is done about it, once it has been missing for so long.
-    fn decide(self, case: &Case<'a>, elapsed: Duration) -> PendingRepair<'a> {
+    /// What is done about it, after it has been missing for so long.
+    fn decide(self, case: &Case<'a>, blocked: &Blocked) -> PendingRepair<'a> {
         let Self { what, cause, absence } = self;
-        let decision = repair::decide(absence, elapsed, case.repairs, case.timing, case.spread());
-        PendingRepair { what, decision, cause: repair::reported(&cause, absence, case.repairs) }
+        let decision = repair::decide(absence, blocked, case.capacity, case.timing, case.spread());
+        PendingRepair { what, absence, decision, cause }
     }
 }
 

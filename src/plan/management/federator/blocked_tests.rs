@@ -29,14 +29,7 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
     let pending = |repair: Option<Repair>, elapsed: Duration| {
         let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
         let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
-        let before = Blocked {
-            reason: reason.to_string(),
-            silent: false,
-            elapsed,
-            quiet: false,
-            events: Vec::new(),
-            repairs: 0,
-        };
+        let before = Blocked { reason: reason.to_string(), silent: false, elapsed, repairs: 0, repaired_ago: None };
         let case = Case {
             blocker: Some(reason.to_string()),
             deployment: &deployment,
@@ -46,7 +39,7 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
             karmada: None,
             companions: &BTreeMap::new(),
             before: Some(&before),
-            repairs: &Repairs::default(),
+            capacity: &Capacity::default(),
             timing: &timing,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -99,10 +92,9 @@ fn only_a_companion_that_was_delivered_is_repaired_at_once() {
         let before = Blocked {
             reason: Reason::BindingMissing.to_string(),
             silent: true,
-            elapsed: timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME,
-            quiet: false,
-            events: Vec::new(),
+            elapsed: timing.delivery_grace * GRACES_WHILE_PENDING,
             repairs: 0,
+            repaired_ago: None,
         };
         let case = Case {
             blocker: Some(Reason::BindingMissing.to_string()),
@@ -113,7 +105,7 @@ fn only_a_companion_that_was_delivered_is_repaired_at_once() {
             karmada: Some(&karmada),
             companions: &BTreeMap::from([(secret.clone(), companion)]),
             before: Some(&before),
-            repairs: &Repairs::default(),
+            capacity: &Capacity::default(),
             timing: &timing,
             now: SECOND.parse().unwrap(),
         };
@@ -134,16 +126,9 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
         heard: true,
         repair: Some(Repair::Change),
     };
-    let busy = Repairs { karmada_wrote: Some(Duration::from_secs(1)), deployments: 100, ..Repairs::default() };
-    let look = |elapsed: Duration, repairs: &Repairs| {
-        let before = Blocked {
-            reason: Reason::NotApplied.to_string(),
-            silent: true,
-            elapsed,
-            quiet: false,
-            events: Vec::new(),
-            repairs: 0,
-        };
+    let look = |elapsed: Duration| {
+        let before =
+            Blocked { reason: Reason::NotApplied.to_string(), silent: true, elapsed, repairs: 0, repaired_ago: None };
         let case = Case {
             blocker: Some(Reason::NotApplied.to_string()),
             deployment: &deployment,
@@ -153,7 +138,7 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
             karmada: None,
             companions: &BTreeMap::new(),
             before: Some(&before),
-            repairs,
+            capacity: &Capacity::default(),
             timing: &timing,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -161,13 +146,12 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
         assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "it says no more than before");
         (state.overdue.blocked, state.pending_repair.is_some_and(|pending| pending.decision.now))
     };
-    let graces = timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME;
-    for (name, elapsed, repairs, expected) in [
-        ("on its way", graces / 2, &busy, (false, false)),
-        ("late", graces, &busy, (true, false)),
-        ("late, while Karmada is away", timing.never_delivered_repair, &Repairs::default(), (true, false)),
-        ("not taken up", timing.never_delivered_repair, &busy, (true, true)),
+    let graces = timing.delivery_grace * GRACES_WHILE_PENDING;
+    for (name, elapsed, expected) in [
+        ("on its way", graces / 2, (false, false)),
+        ("late", graces, (true, false)),
+        ("not taken up", timing.never_delivered_repair, (true, true)),
     ] {
-        assert_eq!(look(elapsed, repairs), expected, "{name}");
+        assert_eq!(look(elapsed), expected, "{name}");
     }
 }

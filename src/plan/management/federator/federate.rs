@@ -127,7 +127,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         karmada: observed.karmada.as_ref(),
         companions: &observed.data.companions,
         before: observed.blocked.as_ref(),
-        repairs: &observed.repairs,
+        capacity: &observed.capacity,
         timing: &observed.timing,
         now,
     });
@@ -137,8 +137,6 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     steps.extend(of_copy.map(Step::Remote));
     let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After)).or_sooner(again);
     let finding = state.in_full(finding.as_ref());
-    let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
-    let was_quiet = observed.blocked.as_ref().is_some_and(|blocked| blocked.quiet);
     let pause = observed.timing.takeover_pause;
     let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
     // A mark before it has made another version of the deployment, which the next look brings.
@@ -149,15 +147,14 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(outage) = observed.outage.as_ref().filter(|_| finding.is_none()) {
         return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
-    let delivered_before = last_delivery.is_some();
-    let view = status::View { deployment, copy, data: &data, companions: &observed.data.companions, events, was_quiet };
+    let view = status::View { deployment, copy, data: &data, companions: &observed.data.companions };
     let said = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
-    steps.extend(said.writes.into_iter().map(Step::Local));
-    let mut signals: Vec<Signal> =
-        remembered(&state, delivered_before).into_iter().chain(said.event.map(Signal::Reported)).collect();
+    steps.extend(said.into_iter().map(Step::Local));
+    let blocked = state.blocker.clone().map(|reason| Signal::Blocked { reason, silent: state.silent });
+    let mut signals = Vec::from_iter(blocked);
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
         let repair = repair(observed, copy, pending.what, now);
-        signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
+        signals.extend((!repair.is_empty()).then_some(Signal::Repaired(pending.absence)));
         steps.extend(repair);
     }
     Plan { steps, next, signals }
@@ -217,7 +214,7 @@ fn look(
     last_delivery: Option<&LastDelivery>,
 ) -> Option<Delivery> {
     let (copy, karmada) = copy.zip(observed.karmada.as_ref())?;
-    let behind = observed.repairs.is_karmada_behind(&observed.timing);
+    let behind = observed.capacity.is_karmada_behind;
     let companions = &observed.data.companions;
     let found = diagnosis::diagnose(&Evidence { copy, city, karmada, companions, last_delivery, behind });
     Some(match (found, &observed.unshown) {
@@ -226,12 +223,6 @@ fn look(
         }
         (found, _) => found,
     })
-}
-
-/// What is to be remembered of a deployment that is blocked.
-fn remembered(state: &State<'_>, delivered_before: bool) -> Option<Signal> {
-    let reason = state.blocker.clone()?;
-    Some(Signal::Blocked { reason, silent: state.silent, quiet: state.overdue.several, delivered_before })
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.

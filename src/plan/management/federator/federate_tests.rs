@@ -5,7 +5,10 @@ use crate::{
     api::{names::ProjectName, referenced::DataRef},
     plan::{
         Body, Keeper, Next, Op, Shared,
-        management::federator::{orphan, repair::Repairs},
+        management::federator::{
+            orphan,
+            repair::{Absence, Capacity},
+        },
         recorded::recorded,
     },
     timing::Timing,
@@ -98,7 +101,7 @@ fn observed(
         data: resolve::View::default(),
         karmada: None,
         blocked: None,
-        repairs: Repairs::default(),
+        capacity: Capacity::default(),
         timing: Timing::default(),
     }
 }
@@ -425,12 +428,10 @@ fn a_snapshot_is_decided_again_from_its_record() {
         },
         "blocked": {
             "reason": "BindingMissing", "elapsed": { "secs": 6, "nanos": 0 },
-            "events": [], "repairs": 0,
+            "repairs": 0,
         },
-        "repairs": {
-            "others": 0, "deployments": 1, "again_in": { "secs": 0, "nanos": 0 },
-            "affordable_in": { "secs": 0, "nanos": 0 }, "trial": { "secs": 0, "nanos": 0 }, "karmada_wrote": null,
-            "lag": { "secs": 0, "nanos": 0 },
+        "capacity": {
+            "is_karmada_behind": false, "repair_in": { "secs": 0, "nanos": 0 }, "trial_in": { "secs": 0, "nanos": 0 },
         },
         "timing": Timing::default(),
     });
@@ -438,8 +439,8 @@ fn a_snapshot_is_decided_again_from_its_record() {
     assert_eq!(json!(observed), record);
     let plan = plan(&observed, NOW);
     let reason = "BindingMissing".to_owned();
-    let blocked = Signal::Blocked { reason, silent: true, quiet: false, delivered_before: true };
-    assert_eq!(plan.signals, [blocked, Signal::Reported(Reason::BindingMissing), Signal::Repaired]);
+    let blocked = Signal::Blocked { reason, silent: true };
+    assert_eq!(plan.signals, [blocked, Signal::Repaired(Absence::Lost)]);
     assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);
 }

@@ -45,7 +45,7 @@ fn nothing_is_written_to_a_hub_that_is_away_and_each_deployment_says_so() {
 fn what_holds_the_copy_or_its_namespace_is_told() {
     let lasting = |reason: &str, seconds| {
         let elapsed = Duration::from_secs(seconds);
-        Some(Blocked { reason: reason.into(), silent: false, elapsed, quiet: false, events: Vec::new(), repairs: 0 })
+        Some(Blocked { reason: reason.into(), silent: false, elapsed, repairs: 0, repaired_ago: None })
     };
     let held = |wd: &WorkloadDeployment| {
         let mut copy = copy_of(&marked());
@@ -85,9 +85,8 @@ fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace(
         reason: "HubRefused".into(),
         silent: false,
         elapsed: Duration::from_secs(6),
-        quiet: false,
-        events: Vec::new(),
         repairs: 0,
+        repaired_ago: None,
     };
     let decided = |wd: &WorkloadDeployment, rival| {
         let seen = observed(wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
@@ -166,7 +165,6 @@ fn mark_that_the_project_refuses_is_reported_beside_what_is_known_of_the_data() 
     assert_eq!(federated(&told), (Some("ProjectRefused".into()), false));
     let text = format!("{:?}", told.steps);
     assert!(text.contains("SourceNotFound") && text.contains("it answers with HTTP 500"), "{text}");
-    assert!(told.signals.contains(&Signal::Reported(Reason::ProjectRefused)), "{:?}", told.signals);
 }
 
 #[test]

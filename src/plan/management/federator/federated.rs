@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     blocked::Blocked,
     delivery::{Karmada, Note},
-    repair::Repairs,
+    repair::{Absence, Capacity},
 };
 use crate::plan::management::{projects::rival::Rival, referenced_data::resolve};
 use crate::{
@@ -104,8 +104,9 @@ pub struct Observed {
     pub karmada: Option<Karmada>,
     /// What has kept it from being delivered until now.
     pub blocked: Option<Blocked>,
-    /// What is known of repairs, here and elsewhere.
-    pub repairs: Repairs,
+    /// How much the hub can take.
+    #[serde(default)]
+    pub capacity: Capacity,
     /// Its Instances that the project does not take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unshown: Option<Unshown>,
@@ -126,17 +127,11 @@ pub enum Signal {
     Blocked {
         /// By what, in one word.
         reason: String,
-        /// Whether Karmada says nothing about it.
+        /// True if Karmada says nothing about it.
         silent: bool,
-        /// True if no Event tells of it, since several lack the same.
-        quiet: bool,
-        /// True if all of its copy had been delivered before.
-        delivered_before: bool,
     },
-    /// An Event tells this cause.
-    Reported(Reason),
-    /// Something is repaired, so that Karmada makes anew what was removed.
-    Repaired,
+    /// Something is repaired, so that Karmada recreates what was removed.
+    Repaired(Absence),
     /// The hub is to be asked what keeps the namespace there, for it is told now.
     Unexplained,
     /// The hub namespace is to be read, and all decided once more: it is there, and names another, or nobody.

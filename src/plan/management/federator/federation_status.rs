@@ -55,14 +55,6 @@ fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) 
     !reported && copy.is_none_or(|copy| copy.status.is_none())
 }
 
-/// What is written about one deployment.
-pub(super) struct StatusUpdate {
-    /// The status, and an Event when there is news of the bad kind.
-    pub writes: Vec<Write<Project>>,
-    /// The reason that the Event gives.
-    pub event: Option<Reason>,
-}
-
 /// What has lasted longer than the grace before it is reported. Each cause has a grace of its own: while delivery recovers,
 /// others pass by.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +66,8 @@ pub(super) struct Overdue {
     pub unheard: bool,
     /// Karmada sends it to no cluster.
     pub nowhere: bool,
-    /// Several have never been there, as Karmada has not got to them: conditions and metrics tell of it, and no Event each.
-    pub several: bool,
+    /// Karmada has not got to it yet. A condition says so, and no Event: there may be many.
+    pub is_pending: bool,
 }
 
 /// The deployment whose status is decided.
@@ -88,10 +80,6 @@ pub(super) struct View<'a> {
     pub data: &'a Data,
     /// The companions that it refers to.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
-    /// The reasons that Events have given since it began to lack something.
-    pub events: &'a [String],
-    /// True if at the last look no Event told of it, since several lacked the same.
-    pub was_quiet: bool,
 }
 
 /// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
@@ -102,8 +90,8 @@ pub(super) fn plan(
     overdue: Overdue,
     last_delivery: Option<LastDelivery>,
     now: Timestamp,
-) -> StatusUpdate {
-    let View { deployment, copy, data, companions, events, was_quiet } = *view;
+) -> Vec<Write<Project>> {
+    let View { deployment, copy, data, companions } = *view;
     let reported = overdue.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
@@ -127,8 +115,8 @@ pub(super) fn plan(
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard, overdue.nowhere);
-    let own = Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet: overdue.several };
-    update(deployment, copy, own, events, now)
+    let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending };
+    update(deployment, copy, own, now)
 }
 
 /// A verdict in the words that stand already, where it differs from them in the numbers of Karmada's alone (a port, a
@@ -196,9 +184,8 @@ pub(super) fn say(
     copy: Option<&WorkloadDeployment>,
     (verdict, data): (Verdict, Option<&Data>),
     last_delivery: Option<LastDelivery>,
-    events: &[String],
     now: Timestamp,
-) -> StatusUpdate {
+) -> Vec<Write<Project>> {
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let generation = deployment.metadata.generation;
     let federated = verdict.into_condition(conditions, condition::FEDERATED, generation, now);
@@ -211,10 +198,9 @@ pub(super) fn say(
         unheard: unheard::verdict(deployment, None, false, false),
         last_delivery,
         silent: false,
-        was_quiet: false,
-        quiet: false,
+        is_pending: false,
     };
-    update(deployment, copy, own, events, now)
+    update(deployment, copy, own, now)
 }
 
 /// What the hub side says of a deployment by itself.
@@ -227,30 +213,27 @@ struct Own {
     last_delivery: Option<LastDelivery>,
     /// Whether Karmada says nothing of the cause.
     silent: bool,
-    /// Whether no Event was to tell of it at the last look, and now.
-    was_quiet: bool,
-    quiet: bool,
+    /// True if Karmada has not got to it yet.
+    is_pending: bool,
 }
 
 fn update(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     own: Own,
-    events: &[String],
     now: Timestamp,
-) -> StatusUpdate {
-    let Own { federated, of_data, unheard, last_delivery, silent, was_quiet, quiet } = own;
+) -> Vec<Write<Project>> {
+    let Own { federated, of_data, unheard, last_delivery, silent, is_pending } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
     let before = find(&old.conditions, condition::FEDERATED);
-    let news = federated.as_ref().filter(|new| !quiet && is_news(before, new, silent, was_quiet, events));
+    let news = federated.as_ref().filter(|new| !is_pending && is_news(before, new, silent));
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
         event::on(deployment, CONTROLLER, &note, now)
     });
-    let reason = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     if let Some(unheard) = unheard {
         if unheard.status == ConditionStatus::False {
@@ -267,21 +250,19 @@ fn update(
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {
-        return StatusUpdate { writes: Vec::new(), event: None };
+        return Vec::new();
     }
     status.conditions.extend(own);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
-    StatusUpdate { writes: write.into_iter().chain(event).collect(), event: reason }
+    write.into_iter().chain(event).collect()
 }
 
-/// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes
-/// through several on its way, only the first. What was not told while many lacked the same is told of whoever lacks it still.
-fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, was_quiet: bool, events: &[String]) -> bool {
+/// True if a condition is worth an Event: it has another reason. Of Karmada's silence, which passes through several reasons, only
+/// the first is.
+fn is_news(old: Option<&Condition>, new: &Condition, silent: bool) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
-    let is_left_alone = was_quiet && events.is_empty();
-    let is_told = events.contains(&new.reason);
-    new.reason != Reason::Propagated && (changed && !goes_on || is_left_alone) && !is_told
+    new.reason != Reason::Propagated && changed && !goes_on
 }
 
 /// The cell's report, in the project's terms: generations are those of the project's object. For a cell of the Go operator,
@@ -344,8 +325,8 @@ mod tests {
         copy.status = serde_json::from_value(forged).unwrap();
         let deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
         let verdict = Verdict::no(Reason::HubRefused, "refused");
-        let said = say(&deployment, Some(&copy), (verdict, None), None, &[], Timestamp::UNIX_EPOCH);
-        assert!(!said.writes.is_empty() && !format!("{:?}", said.writes).contains("lastDelivery"), "{:?}", said.writes);
+        let said = say(&deployment, Some(&copy), (verdict, None), None, Timestamp::UNIX_EPOCH);
+        assert!(!said.is_empty() && !format!("{said:?}").contains("lastDelivery"), "{said:?}");
     }
 
     /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user

@@ -11,7 +11,6 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    blocked::Blocked,
     federated::{Decided, Observed, Outage, Signal},
     federation_status as status, last_delivery, repair,
 };
@@ -89,19 +88,16 @@ pub(super) fn of_outage(outage: &Outage) -> Trouble {
 }
 
 /// Decides what is said of one deployment, and when. `copy`: the status that it has reported is shown while it can be seen.
-/// `data`: a source that cannot be copied is reported beside the trouble. `blocked`: what has kept it until now.
+/// `data`: a source that cannot be copied is reported beside the trouble.
 fn tell(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     (trouble, data): (&Trouble, Option<&Data>),
-    blocked: Option<&Blocked>,
     timing: &Timing,
     now: Timestamp,
 ) -> Decided {
     let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
-    let events = blocked.map_or(&[][..], |blocked| &blocked.events);
-    let reason = trouble.cause.reason().to_string();
-    let signal = Signal::Blocked { reason, silent: false, quiet: false, delivered_before: last_delivery.is_some() };
+    let signal = Signal::Blocked { reason: trouble.cause.reason().to_string(), silent: false };
     let patience = patience(deployment, trouble.cause, timing);
     let waited = waited(deployment, trouble, now);
     let empty = Vec::new();
@@ -112,24 +108,23 @@ fn tell(
         return Plan { steps: Vec::new(), next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
     }
     let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
-    let said = status::say(deployment, copy, (verdict, data), last_delivery, events, now);
-    let steps = said.writes.into_iter().map(Step::Local).collect();
-    let signals = [signal].into_iter().chain(said.event.map(Signal::Reported)).collect();
+    let said = status::say(deployment, copy, (verdict, data), last_delivery, now);
+    let steps = said.into_iter().map(Step::Local).collect();
     let spread = repair::spread(&deployment.uid().unwrap_or_default());
     let next = match trouble.cause {
         // What its API server says of it changes without an event.
         Cause::NamespaceTerminating => Next::After(repair::look_again(trouble.lasted, timing, spread)),
         _ => Next::Await,
     };
-    Plan { steps, next, signals }
+    Plan { steps, next, signals: vec![signal] }
 }
 
 /// What is said of a deployment because of what keeps the hub from it; also of what the hub has just refused.
 pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
-    let (deployment, blocked, timing) = (&*observed.deployment, observed.blocked.as_ref(), &observed.timing);
+    let (deployment, timing) = (&*observed.deployment, &observed.timing);
     let deleting = deployment.metadata.deletion_timestamp.is_some();
     let data = (!deleting).then(|| resolve::data(deployment, &observed.data, timing.deletion_patience, now));
-    tell(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), blocked, timing, now)
+    tell(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), timing, now)
 }
 
 /// What is said of a deployment because the project has not taken what this operator writes on it, for so long. `None` within

@@ -31,17 +31,9 @@ fn trouble(cause: Cause, words: &str, seconds: u64) -> Trouble {
 }
 
 /// What is decided this many seconds after the deletion.
-fn decide(wd: &WorkloadDeployment, trouble: &Trouble, events: &[String], seconds: i64) -> Decided {
+fn decide(wd: &WorkloadDeployment, trouble: &Trouble, seconds: i64) -> Decided {
     let now = START.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
-    let before = Blocked {
-        reason: trouble.cause.reason().to_string(),
-        silent: false,
-        elapsed: Duration::ZERO,
-        quiet: false,
-        events: events.to_vec(),
-        repairs: 0,
-    };
-    tell(wd, None, (trouble, None), Some(&before), &Timing::default(), now)
+    tell(wd, None, (trouble, None), &Timing::default(), now)
 }
 
 /// The condition that is written, and the reason of the Event.
@@ -122,12 +114,12 @@ fn each_cause_is_told_with_its_words_after_its_time() {
         // What is being deleted waits since it is; everything else since it was seen.
         let at = |seconds: u64| if held { (0, i64::try_from(seconds).unwrap()) } else { (seconds, 0) };
         let (lasted, now) = at(early);
-        let plan = decide(&wd, &trouble(cause, "words", lasted), &[], now);
+        let plan = decide(&wd, &trouble(cause, "words", lasted), now);
         assert_eq!(said(&plan), (None, None), "{cause:?}");
         let Next::After(after) = plan.next else { panic!("nobody would look again: {cause:?}") };
         assert!(!after.is_zero() && after <= Duration::from_secs(11), "{cause:?}: {after:?}");
         let (lasted, now) = at(late);
-        let plan = decide(&wd, &trouble(cause, "words", lasted), &[], now);
+        let plan = decide(&wd, &trouble(cause, "words", lasted), now);
         let (condition, event) = said(&plan);
         let condition = condition.unwrap();
         let reason = cause.reason();
@@ -137,7 +129,6 @@ fn each_cause_is_told_with_its_words_after_its_time() {
         );
         assert_eq!(event.as_deref(), Some(reason.as_str()));
         assert_eq!(plan.next == Next::Await, cause != NamespaceTerminating, "{:?}", plan.next);
-        assert!(plan.signals.contains(&Signal::Reported(reason.clone())));
         let remembered = plan.signals.iter().any(|s| matches!(s, Signal::Blocked { reason: of, .. } if *of == reason));
         assert!(remembered, "{:?}", plan.signals);
     }
@@ -155,15 +146,10 @@ fn nothing_is_said_twice_while_nothing_changes() {
         (stands("False", "HubRefused", refused), trouble(Cause::Refused, "apply: quota: used 6", 60), false),
         (stands("False", "HubRefused", refused), trouble(Cause::Refused, "apply: denied by a webhook", 60), true),
     ] {
-        let plan = decide(&wd, &of, &[], 0);
+        let plan = decide(&wd, &of, 0);
         let (condition, event) = said(&plan);
         assert_eq!((condition.is_some(), event), (written, None), "{of:?}");
     }
-    // An Event was given before, by a plan whose write did not succeed.
-    let given = ["HubRefused".to_owned()];
-    let plan = decide(&deployment(None, false), &trouble(Cause::Refused, "words", 60), &given, 0);
-    let (condition, event) = said(&plan);
-    assert!(condition.is_some() && event.is_none());
 }
 
 #[test]
@@ -172,7 +158,7 @@ fn deployments_tell_of_an_outage_one_after_the_other() {
     for n in 0..200 {
         let mut wd = deployment(None, false);
         wd.metadata.uid = Some(format!("{n}-6f1c"));
-        let Next::After(after) = decide(&wd, &trouble(Cause::Unavailable, "w", 0), &[], 0).next else { panic!() };
+        let Next::After(after) = decide(&wd, &trouble(Cause::Unavailable, "w", 0), 0).next else { panic!() };
         at.push(after.as_secs());
     }
     for second in 5..15 {
@@ -193,17 +179,17 @@ fn what_was_delivered_is_known_after_an_outage() {
         })
     };
     let wd = deployment(Some(DELIVERED), false);
-    let away = decide(&wd, &trouble(Cause::Unavailable, "words", 60), &[], 60);
+    let away = decide(&wd, &trouble(Cause::Unavailable, "words", 60), 60);
     assert_eq!(last_delivery(&away).unwrap(), json!(wd.status.as_ref().unwrap().last_delivery));
     let never = deployment(Some(("False", "NotScheduled", "nowhere")), false);
-    let away = decide(&never, &trouble(Cause::Unavailable, "words", 60), &[], 60);
+    let away = decide(&never, &trouble(Cause::Unavailable, "words", 60), 60);
     assert_eq!(last_delivery(&away).unwrap(), Value::Null);
 }
 
 #[test]
 fn words_are_bounded_and_say_who_holds_what() {
     let wd = deployment(None, false);
-    let (condition, _) = said(&decide(&wd, &trouble(Cause::Refused, &"ü".repeat(4_000), 60), &[], 0));
+    let (condition, _) = said(&decide(&wd, &trouble(Cause::Refused, &"ü".repeat(4_000), 60), 0));
     let text = condition.unwrap()["message"].as_str().unwrap().to_owned();
     assert_eq!(text.matches('ü').count(), MAX_WORDS);
     let mut copy = WorkloadDeployment::new("web-dfw", crate::api::compute::WorkloadDeploymentSpec::default());

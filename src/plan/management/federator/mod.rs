@@ -2,7 +2,6 @@
 
 pub mod backlog;
 mod blocked;
-mod budget;
 mod delivery;
 pub mod diagnosis;
 pub mod federate;
@@ -15,4 +14,5 @@ pub mod last_delivery;
 pub mod latency;
 pub mod orphan;
 pub mod repair;
+mod token_bucket;
 pub mod unheard;

@@ -1,16 +1,15 @@
-//! Whether what Karmada lost of a template is repaired now; if not, when to look again.
+//! Decides whether what Karmada lacks of a template is repaired now, and when to look again.
 //!
-//! "Somebody removed it" and "Karmada has not got there yet" look alike, and the second is the common one. A repair is a
-//! write that Karmada answers with several more, so that repairs make a slow Karmada slower. Hence what had been
-//! delivered is repaired at once, everything else only when Karmada has had its time and is seen to work; what many lack
-//! at the same time is tried on one of them first; and all repairs share one budget.
+//! "Somebody removed it" and "Karmada has not got there yet" look alike, and the second is the common one. Karmada answers a
+//! repair with several writes, so repairs make a slow Karmada slower. Therefore only what had been delivered is repaired at
+//! once. Everything else waits for a long time, and is then repaired one deployment at a time.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::last_delivery;
+use super::{blocked::Blocked, last_delivery};
 use crate::{
     api::{
         compute::{LastDelivery, WorkloadDeployment},
@@ -21,10 +20,6 @@ use crate::{
     timing::Timing,
 };
 
-/// So few that lack the same are no reason to suspect Karmada, however small the federation is.
-const MANY_BLOCKED_MIN: usize = 20;
-/// Nor is one in so many.
-const MANY_BLOCKED_ONE_IN: usize = 10;
 /// Longest wait between two looks at a deployment that is blocked, before it is spread.
 const BLOCKED_POLL_MAX: Duration = Duration::from_mins(5);
 
@@ -43,125 +38,61 @@ impl Default for Limits {
     }
 }
 
-/// What is known of repairs at one moment, of one deployment and of the whole hub.
+/// How much the hub can take at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Repairs {
-    /// How many other deployments are blocked for the same reason.
-    pub others: usize,
-    /// Of how many others Karmada says nothing, whatever they wait for.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub unsaid: usize,
-    /// How many deployments the hub has.
-    pub deployments: usize,
-    /// How long until this one may be repaired again, because the last time was in vain.
-    pub again_in: Duration,
-    /// How long until the budget allows one more.
-    pub affordable_in: Duration,
-    /// How long the outcome of the last repair is still waited for, of whichever deployment is missing the same.
-    pub trial: Duration,
-    /// How long ago Karmada was seen to write to any binding; nothing when it never was.
-    pub karmada_wrote: Option<Duration>,
-    /// How long Karmada lately took for what it was silent about.
-    pub lag: Duration,
+#[serde(default)]
+pub struct Capacity {
+    /// True if Karmada was silent about many deployments a short while ago: it is behind with its work.
+    pub is_karmada_behind: bool,
+    /// How long until the budget allows one more repair.
+    pub repair_in: Duration,
+    /// How long until another [pending](Absence::Pending) deployment may be repaired.
+    pub trial_in: Duration,
 }
 
-impl Repairs {
-    /// Whether so many lack the same that the trouble is Karmada's, or of somebody's making all at once.
-    pub fn are_many(&self) -> bool {
-        self.is_many(self.others)
-    }
-
-    /// Whether so much waits for a word of Karmada, at whichever step, that it may have all hands full.
-    fn is_much_unsaid(&self) -> bool {
-        self.is_many(self.unsaid)
-    }
-
-    fn is_many(&self, count: usize) -> bool {
-        count >= MANY_BLOCKED_MIN.max(self.deployments / MANY_BLOCKED_ONE_IN)
-    }
-
-    /// Whether so many lack the same that they are no news each.
-    pub fn are_several(&self) -> bool {
-        self.others >= MANY_BLOCKED_MIN
-    }
-
-    /// Whether Karmada is known to take its time.
-    pub fn is_karmada_behind(&self, timing: &Timing) -> bool {
-        self.lag > timing.delivery_grace
-    }
-
-    fn is_karmada_at_work(&self, timing: &Timing) -> bool {
-        self.karmada_wrote.is_some_and(|ago| ago < timing.never_delivered_repair / 2)
-    }
+/// Why something is missing, as far as that matters to its repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It had been delivered, and somebody removed it.
+    Lost,
+    /// Karmada has not delivered it yet, or not its last change. As a rule it is about to. It does not look again by itself at what
+    /// it found wrong (fact 38), or at what was changed back while its watch was cut (fact 73).
+    Pending,
 }
 
-/// For serde, which hands over a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-/// What was decided.
+/// When something is repaired, and when to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it is repaired now.
+    /// True if it is repaired now.
     pub now: bool,
     /// When to look again, should no event come.
     pub next: Duration,
 }
 
-/// Why something is not where it is to be, as far as that matters to its repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
-    /// It had been delivered.
-    Lost,
-    /// It never was, and Karmada says nothing of it.
-    NeverDelivered,
-    /// It is there as it was before its last change, which Karmada does not take up. As a rule it is about to; one that was changed
-    /// back while Karmada's watch was cut is none to its detector (fact 73).
-    Untaken,
-    /// Karmada has looked at the copy as it is, which shows that it is at work, and found that there is nothing to bring or
-    /// nobody who could tell it. It does not look again by itself, whatever is mended meanwhile (fact 38).
-    LookedAt {
-        /// How often it was made to look again since the deployment was delivered last.
-        times: u32,
-    },
-}
-
-/// Decides whether something is repaired that has been missing for `elapsed`, longer than the grace. `spread` is
-/// between 0.5 and 1, another one for each deployment, so that not all of them look at once.
-pub fn decide(absence: Absence, elapsed: Duration, repairs: &Repairs, timing: &Timing, spread: f64) -> Decision {
-    let look = look_again(elapsed, timing, spread);
-    let wait = |next| Decision { now: false, next };
-    if absence != Absence::Lost {
-        let patience = timing.never_delivered_repair + repairs.lag;
-        let overwhelmed = !repairs.is_karmada_at_work(timing) || repairs.are_many() || repairs.is_much_unsaid();
-        let held = match absence {
-            Absence::LookedAt { times } => elapsed < looked_at_patience(patience, times),
-            Absence::Lost | Absence::NeverDelivered | Absence::Untaken => elapsed < patience || overwhelmed,
-        };
-        if held {
-            return wait(look);
-        }
+/// Decides whether something is repaired. `spread`: see [`spread`].
+///
+/// 1. What was lost is repaired at once, and what is pending after [`Timing::never_delivered_repair`].
+/// 2. If that did not help, the same wait follows, and then longer ones.
+/// 3. Of what is pending, one deployment at a time is repaired on the whole hub.
+/// 4. All repairs share one budget.
+pub fn decide(absence: Absence, blocked: &Blocked, capacity: &Capacity, timing: &Timing, spread: f64) -> Decision {
+    let (first, base, doublings) = match absence {
+        Absence::Lost => (Duration::ZERO, timing.repair_backoff_base, 6),
+        Absence::Pending => (timing.never_delivered_repair, timing.never_delivered_repair, 2),
+    };
+    let due_in = match blocked.repaired_ago {
+        None => first.saturating_sub(blocked.elapsed),
+        Some(ago) => (base * 2_u32.pow(blocked.repairs.saturating_sub(1).min(doublings))).saturating_sub(ago),
+    };
+    let trial_in = if absence == Absence::Pending { capacity.trial_in } else { Duration::ZERO };
+    let free_in = capacity.repair_in.max(trial_in);
+    if !due_in.is_zero() {
+        return Decision { now: false, next: due_in.min(look_again(blocked.elapsed, timing, spread)) };
     }
-    // Where Karmada has looked, the cause is likely one for all: however few they are, one is tried.
-    let one_at_a_time = repairs.are_many() || matches!(absence, Absence::LookedAt { .. });
-    if one_at_a_time && !repairs.trial.is_zero() {
-        return wait(look.max(repairs.trial));
-    }
-    if !repairs.again_in.is_zero() {
-        return wait(repairs.again_in);
-    }
-    if !repairs.affordable_in.is_zero() {
-        return wait(look.max(repairs.affordable_in));
+    if !free_in.is_zero() {
+        return Decision { now: false, next: free_in.max(look_again(blocked.elapsed, timing, spread)) };
     }
     Decision { now: true, next: timing.repair_backoff_base.max(timing.delivery_grace) }
-}
-
-/// For how long something has to be missing before Karmada is made to look at it once more, after so many times: twice as
-/// long each time, until it is three times the first patience from one to the next.
-fn looked_at_patience(first: Duration, times: u32) -> Duration {
-    first * 2_u32.pow(times.min(2)) + first * 3 * times.saturating_sub(2)
 }
 
 /// When to look again at something that has been missing for so long: ever more rarely.
@@ -218,22 +149,6 @@ impl Loss<'_> {
         self.companion.is_none_or(|companion| last_delivery::had(delivery, companion))
             && self.created.is_none_or(|created| created <= delivery.time.0)
     }
-}
-
-/// The cause in full: whether it was ever different, and whether many lack the same.
-pub fn reported(cause: &Verdict, absence: Absence, repairs: &Repairs) -> Verdict {
-    let mut full = cause.clone();
-    if absence == Absence::NeverDelivered {
-        full.message.push_str("; it has not been there before: Karmada may not have got to it yet");
-    }
-    if repairs.are_many() || absence == Absence::NeverDelivered && repairs.are_several() {
-        // By its scale alone: each other number would be another write.
-        let scale =
-            [10_000, 1_000, 100].into_iter().find(|scale| repairs.others > *scale).unwrap_or(MANY_BLOCKED_MIN - 1);
-        let held = if repairs.are_many() { ", repairs are held back" } else { "" };
-        full.message = format!("{}; more than {scale} others lack the same{held}", full.message);
-    }
-    full
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 use serde_json::json;
 
-use super::{
-    Absence::{LookedAt, Lost, NeverDelivered, Untaken},
-    *,
-};
+use super::*;
 
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -11,121 +8,46 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A hub of a thousand deployments on which Karmada is at work.
-fn busy() -> Repairs {
-    Repairs { deployments: 1_000, karmada_wrote: Some(seconds(1)), ..Repairs::default() }
-}
-
-#[test]
-fn what_is_repaired_when() {
-    let (soon, long) = (seconds(6), seconds(601));
-    let cases: [(&str, Absence, Duration, Repairs, bool); 18] = [
-        ("changed a moment ago", Untaken, soon, busy(), false),
-        ("changed long ago", Untaken, long, busy(), true),
-        ("changed long ago, while much else is on its way", Untaken, long, Repairs { unsaid: 100, ..busy() }, false),
-        (
-            "never there for long, while much else is on its way",
-            NeverDelivered,
-            long,
-            Repairs { unsaid: 100, ..busy() },
-            false,
-        ),
-        ("changed long ago, and Karmada does nothing", Untaken, long, Repairs { karmada_wrote: None, ..busy() }, false),
-        ("taken away", Lost, soon, busy(), true),
-        ("taken away while Karmada does nothing", Lost, soon, Repairs { karmada_wrote: None, ..busy() }, true),
-        ("never there, and new", NeverDelivered, soon, busy(), false),
-        ("never there, for long", NeverDelivered, long, busy(), true),
-        (
-            "never there for long, and Karmada is slow",
-            NeverDelivered,
-            long,
-            Repairs { lag: seconds(60), ..busy() },
-            false,
-        ),
-        (
-            "never there for long, and nobody has seen Karmada",
-            NeverDelivered,
-            long,
-            Repairs { karmada_wrote: None, ..busy() },
-            false,
-        ),
-        (
-            "never there for long, and Karmada has stopped",
-            NeverDelivered,
-            long,
-            Repairs { karmada_wrote: Some(seconds(301)), ..busy() },
-            false,
-        ),
-        ("never there for long, as many others", NeverDelivered, long, Repairs { others: 100, ..busy() }, false),
-        ("taken away as many others, none tried yet", Lost, soon, Repairs { others: 100, ..busy() }, true),
-        (
-            "taken away as many others, one is tried",
-            Lost,
-            soon,
-            Repairs { others: 100, trial: seconds(2), ..busy() },
-            false,
-        ),
-        ("as a few others, one is tried", Lost, soon, Repairs { others: 99, trial: seconds(2), ..busy() }, true),
-        ("repaired in vain a moment ago", Lost, soon, Repairs { again_in: seconds(2), ..busy() }, false),
-        ("the budget is spent", Lost, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
-    ];
-    for (name, absence, elapsed, repairs, now) in cases {
-        let decision = decide(absence, elapsed, &repairs, &Timing::default(), 0.75);
-        assert_eq!(decision.now, now, "{name}");
-        assert!(decision.next >= seconds(2), "{name}: {:?}", decision.next);
+/// Missing for so many seconds, and repaired so often, the last time so many seconds ago.
+fn missing(elapsed: u64, repaired: Option<(u32, u64)>) -> Blocked {
+    Blocked {
+        reason: "BindingMissing".into(),
+        silent: true,
+        elapsed: seconds(elapsed),
+        repairs: repaired.map_or(0, |(repairs, _)| repairs),
+        repaired_ago: repaired.map(|(_, ago)| seconds(ago)),
     }
-    let small = Repairs { others: 19, deployments: 20, trial: seconds(2), ..busy() };
-    assert!(!small.are_many(), "so few are no sign, though they are all there are");
 }
 
 #[test]
-fn what_karmada_has_looked_at_is_looked_at_again_ever_more_rarely_and_one_at_a_time() {
-    let (soon, long) = (GRACE, Timing::default().never_delivered_repair);
-    let cases: [(&str, Absence, Duration, Repairs, bool); 11] = [
-        ("looked at, and new", LookedAt { times: 0 }, soon, busy(), false),
-        ("looked at long ago", LookedAt { times: 0 }, long, busy(), true),
-        (
-            "looked at long ago, and Karmada has written nothing since, as nothing has changed",
-            LookedAt { times: 0 },
-            long,
-            Repairs { karmada_wrote: None, ..busy() },
-            true,
-        ),
-        (
-            "looked at long ago, and Karmada is slow",
-            LookedAt { times: 0 },
-            long,
-            Repairs { lag: seconds(60), ..busy() },
-            false,
-        ),
-        (
-            "looked at long ago as many others, none tried yet",
-            LookedAt { times: 0 },
-            long,
-            Repairs { others: 100, ..busy() },
-            true,
-        ),
-        (
-            "looked at long ago as many others, one is tried",
-            LookedAt { times: 0 },
-            long,
-            Repairs { others: 100, trial: seconds(2), ..busy() },
-            false,
-        ),
-        (
-            "looked at, as a few others, one is tried",
-            LookedAt { times: 0 },
-            long,
-            Repairs { others: 1, trial: seconds(2), ..busy() },
-            false,
-        ),
-        ("looked at again already", LookedAt { times: 1 }, long, busy(), false),
-        ("looked at again long ago", LookedAt { times: 1 }, 2 * long, busy(), true),
-        ("looked at again and again", LookedAt { times: 4 }, 9 * long, busy(), false),
-        ("looked at again and again, and long ago", LookedAt { times: 4 }, 10 * long, busy(), true),
-    ];
-    for (name, absence, elapsed, repairs, now) in cases {
-        assert_eq!(decide(absence, elapsed, &repairs, &Timing::default(), 0.75).now, now, "{name}");
+fn lost_is_repaired_at_once_and_pending_after_ten_minutes() {
+    use Absence::{Lost, Pending};
+    let free = Capacity::default;
+    let behind = Capacity { is_karmada_behind: true, ..free() };
+    let spent = Capacity { repair_in: seconds(2), ..free() };
+    let trial = Capacity { trial_in: seconds(2), ..free() };
+    for (name, absence, blocked, capacity, now) in [
+        ("taken away", Lost, missing(6, None), free(), true),
+        ("taken away while Karmada is behind", Lost, missing(6, None), behind.clone(), true),
+        ("taken away while the budget is spent", Lost, missing(6, None), spent.clone(), false),
+        ("taken away while a pending one is tried", Lost, missing(6, None), trial.clone(), true),
+        ("repaired in vain a moment ago", Lost, missing(60, Some((1, 4))), free(), false),
+        ("repaired in vain a while ago", Lost, missing(60, Some((1, 5))), free(), true),
+        ("repaired in vain again", Lost, missing(60, Some((2, 5))), free(), false),
+        ("repaired in vain again and again", Lost, missing(9_999, Some((99, 319))), free(), false),
+        ("the same, and long ago", Lost, missing(9_999, Some((99, 320))), free(), true),
+        ("never there, and new", Pending, missing(6, None), free(), false),
+        ("never there, for long", Pending, missing(600, None), free(), true),
+        ("never there for long, and the budget is spent", Pending, missing(600, None), spent, false),
+        ("never there for long, and another one is tried", Pending, missing(600, None), trial, false),
+        ("looked at again", Pending, missing(1_000, Some((1, 599))), free(), false),
+        ("looked at again long ago", Pending, missing(1_200, Some((1, 600))), free(), true),
+        ("looked at again and again", Pending, missing(9_999, Some((9, 2_399))), free(), false),
+        ("the same, and long ago", Pending, missing(9_999, Some((9, 2_400))), free(), true),
+    ] {
+        let decision = decide(absence, &blocked, &capacity, &Timing::default(), 0.75);
+        assert_eq!(decision.now, now, "{name}");
+        assert!(decision.next >= seconds(1), "{name}: {:?}", decision.next);
     }
 }
 
@@ -185,18 +107,4 @@ fn only_what_was_part_of_the_last_delivery_counts_as_lost() {
     let loss = |clusters| Loss { copy: &copy, companion: None, created: None, clusters };
     assert!(loss(&[]).had_been_delivered(None), "a cell has reported on it");
     assert!(!loss(&dfw).had_been_delivered(None), "but that says nothing of where it is now");
-}
-
-#[test]
-fn what_is_said_changes_with_the_scale_alone() {
-    let cause = Verdict::no(Reason::BindingMissing, "no binding");
-    let said = |others| reported(&cause, Absence::NeverDelivered, &Repairs { others, ..Repairs::default() }).message;
-    assert_eq!(said(3), "no binding; it has not been there before: Karmada may not have got to it yet");
-    assert_eq!(said(20), said(100));
-    assert!(said(101).ends_with("more than 100 others lack the same, repairs are held back"), "{}", said(101));
-    assert_eq!(said(101), said(1_000));
-    assert_ne!(said(1_000), said(1_001));
-    for absence in [Absence::Lost, Absence::LookedAt { times: 3 }] {
-        assert_eq!(reported(&cause, absence, &Repairs::default()), cause);
-    }
 }

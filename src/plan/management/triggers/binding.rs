@@ -16,9 +16,6 @@ use crate::{
 /// there are pairs of them.
 pub(super) fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::new();
-    if delta.new.is_some() && delta.old != delta.new {
-        work.insert(HubWork::KarmadaWrote);
-    }
     if delta.old.zip(delta.new).is_some_and(|(old, new)| old.says_the_same(new)) {
         return work;
     }
