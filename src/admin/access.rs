@@ -1,4 +1,4 @@
-//! Who may read the metrics: the API server at home is asked whose a token is, and whether he may.
+//! Access to the metrics. The API server at home authenticates the caller's token and authorizes the read.
 
 use std::{
     collections::HashMap,
@@ -16,37 +16,37 @@ use tokio::sync::Semaphore;
 
 use crate::io::{Class, Error, clients::Connection, reviews};
 
-/// How long it is not asked again whether somebody may who may.
+/// Lifetime of a cached permission.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
-/// The same of somebody who may not: a right that is given is to count soon.
+/// Lifetime of a cached refusal. It is short, so that a newly granted right counts soon.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// How long somebody may who might, while nobody can be asked: metrics are wanted most when a server is away.
+/// Lifetime of a cached permission while the API server does not answer. Metrics matter most during an outage.
 const ALLOWED_UNASKED_FOR: Duration = Duration::from_mins(10);
-/// Tokens of which an answer is kept; the oldest answer goes first.
+/// Most tokens with a cached answer; the oldest answer is evicted first.
 const MAX_KNOWN: usize = 256;
-/// Tokens that are asked about at a time.
+/// Most tokens under review at a time.
 const MAX_ASKED: usize = 4;
-/// Longest wait for all that is asked about one caller: a scraper waits for ten seconds.
+/// Longest wait for all reviews of one caller: a scraper waits for ten seconds.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// Longest token that is asked about, in bytes.
+/// Longest token that is reviewed, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
-/// How the API server calls itself in what is logged.
+/// Name of the API server in log lines.
 const PLANE: &str = "the control plane at home";
 
-/// Whether a caller may read.
+/// Result of an access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// He may.
+    /// The caller may read.
     Allowed,
-    /// Nobody knows who he is.
+    /// The token belongs to no known user.
     Unauthenticated,
-    /// He is known, and may not.
+    /// The user is known and may not read.
     Forbidden,
-    /// The API server does not say.
+    /// The API server does not answer.
     Unknown,
 }
 
-/// An answer, and when it came.
+/// A cached answer, and when it came.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     verdict: Verdict,
@@ -54,42 +54,42 @@ struct Known {
 }
 
 impl Known {
-    /// What still counts of it without asking again.
+    /// Returns the answer while it needs no new review.
     fn now(self, now: Instant) -> Option<Verdict> {
         let lifetime = if self.verdict == Verdict::Allowed { ALLOWED_FOR } else { REFUSED_FOR };
         (now.saturating_duration_since(self.at) < lifetime).then_some(self.verdict)
     }
 
-    /// What counts of it while nobody answers.
+    /// Returns the answer that counts while the API server does not answer.
     fn unasked(self, now: Instant) -> Option<Verdict> {
         let recent = now.saturating_duration_since(self.at) < ALLOWED_UNASKED_FOR;
         (recent && self.verdict == Verdict::Allowed).then_some(self.verdict)
     }
 }
 
-/// Digest of a token: the token itself is kept nowhere.
+/// Digest of a token: the token itself is never stored.
 type Caller = [u8; 32];
 
-/// Asks, and remembers for a short while.
+/// Checks callers, and caches the answers for a short while.
 pub(super) struct Access {
     connection: Connection,
     known: Mutex<HashMap<Caller, Known>>,
     asked: Semaphore,
-    /// Turns of those who were allowed before: strangers do not hold these up.
+    /// Reviews of callers that were allowed before. Unknown callers do not delay these.
     asked_again: Semaphore,
-    /// Whether the last question got no answer, which is logged once.
+    /// True if the last review got no answer; a change is logged once.
     failing: AtomicBool,
 }
 
 impl Access {
-    /// By this API server.
+    /// Checks callers with this API server.
     pub(super) fn new(connection: Connection) -> Self {
         let turns = || Semaphore::new(MAX_ASKED);
         let failing = AtomicBool::new(false);
         Self { connection, known: Mutex::default(), asked: turns(), asked_again: turns(), failing }
     }
 
-    /// Whether whoever sent these headers may read what is at `path`.
+    /// Returns whether the sender of these headers may read `path`.
     pub(super) async fn of(&self, headers: &HeaderMap, path: &str) -> Verdict {
         let Some(token) = bearer(headers) else { return Verdict::Unauthenticated };
         let caller: Caller = Sha256::digest(token).into();
@@ -100,7 +100,7 @@ impl Access {
         let was_allowed = known.is_some_and(|known| known.verdict == Verdict::Allowed);
         // Neither semaphore is ever closed.
         let _turn = if was_allowed { &self.asked_again } else { &self.asked }.acquire().await;
-        // Somebody with the same token may have asked meanwhile.
+        // Another request with the same token may have been reviewed in the meantime.
         let known = self.known(&caller);
         if let Some(verdict) = known.and_then(|known| known.now(Instant::now())) {
             return verdict;
@@ -118,7 +118,7 @@ impl Access {
                 if !self.failing.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "who may read metrics is not answered");
                 }
-                // Where we ourselves may not ask any more, nobody is let in by what was said before.
+                // If the operator itself may not ask any more, an earlier permission does not count.
                 let silent = error.class() == Class::Retry;
                 known.filter(|_| silent).and_then(|known| known.unasked(Instant::now())).unwrap_or(Verdict::Unknown)
             }
@@ -129,7 +129,7 @@ impl Access {
         let review = reviews::token(&self.connection, PLANE, token).await?;
         let Some(user) = user(&review) else { return Ok(Verdict::Unauthenticated) };
         let answer = reviews::access(&self.connection, PLANE, &question(user, path)).await?;
-        // Only a plain yes is a yes.
+        // Only an explicit permission counts.
         let status = &answer["status"];
         let allowed = status["allowed"] == true && status["denied"] != true;
         Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
@@ -142,7 +142,7 @@ impl Access {
     fn learn(&self, caller: Caller, verdict: Verdict) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_KNOWN && !known.contains_key(&caller) {
-            // Guesses must not drive out whoever may read.
+            // Made-up tokens must not evict callers that may read.
             let oldest = known.iter().min_by_key(|(_, known)| (known.verdict == Verdict::Allowed, known.at));
             if let Some(oldest) = oldest.map(|(caller, _)| *caller) {
                 known.remove(&oldest);
@@ -152,7 +152,7 @@ impl Access {
     }
 }
 
-/// The token of a request, of a size that tokens have.
+/// Returns the bearer token of a request, unless it is longer than tokens are.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
@@ -160,14 +160,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then_some(token)
 }
 
-/// Whose the token is, in the answer to a TokenReview.
+/// Returns the authenticated user in the answer to a TokenReview.
 fn user(review: &Value) -> Option<&Value> {
     let status = &review["status"];
     let named = status["user"]["username"].as_str().is_some_and(|name| !name.is_empty());
     (status["authenticated"] == true && named).then_some(&status["user"])
 }
 
-/// The SubjectAccessReview that asks whether he may read what is at `path`.
+/// The SubjectAccessReview for reading `path` as this user.
 fn question(user: &Value, path: &str) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_what_stands_after_bearer() {
+    fn bearer_header_yields_its_token() {
         assert_eq!(bearer(&headers("Bearer abc")), Some("abc"));
         assert_eq!(bearer(&headers("bearer abc")), Some("abc"));
         let long = format!("Bearer {}", "x".repeat(MAX_TOKEN + 1));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_for_a_while_and_a_yes_for_longer_while_nobody_answers() {
+    fn cached_permission_while_api_server_is_silent_lasts_longer() {
         let at = Instant::now();
         for (verdict, after, now, unasked) in [
             (Verdict::Allowed, 59, true, true),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plain_answer_names_somebody() {
+    fn token_review_without_plain_answer_names_no_user() {
         let ada = json!({ "username": "ada", "groups": ["g"] });
         assert_eq!(user(&json!({ "status": { "authenticated": true, "user": ada } })), Some(&ada));
         for status in [
@@ -232,9 +232,9 @@ mod tests {
         }
     }
 
-    /// Found by reading: strangers with made-up tokens kept whoever may read waiting for a turn.
+    /// Unknown callers with made-up tokens kept permitted callers waiting for a review.
     #[tokio::test]
-    async fn strangers_take_no_turn_of_those_who_were_allowed_before() {
+    async fn permitted_caller_beside_unknown_ones_does_not_wait() {
         let access = Access::new(Connection::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap());
         let _strangers = access.asked.acquire_many(MAX_ASKED.try_into().unwrap()).await.unwrap();
         let at = Instant::now().checked_sub(ALLOWED_FOR * 2).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guesses_drive_out_nobody_who_may_read() {
+    async fn permitted_caller_beside_made_up_tokens_is_not_evicted() {
         let access = Access::new(Connection::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap());
         access.learn([255; 32], Verdict::Allowed);
         for guess in 0..2 * MAX_KNOWN {

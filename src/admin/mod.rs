@@ -27,27 +27,27 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Where metrics are.
+/// Path of the metrics.
 const METRICS: &str = "/metrics";
 
-/// Names of a certificate that is made at the start: of the Service of `config/`.
+/// Names in the self-signed certificate: those of the Service in `config/`.
 const NAMES: [&str; 3] =
     ["compute-metrics.compute-system.svc", "compute-metrics.compute-system.svc.cluster.local", "localhost"];
 
-/// Whoever may not read does not keep one of the few connections either.
+/// Closes the connection after a refusal, so that refused callers do not hold the few connections.
 const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
 
-/// Scrapers are few.
+/// Limits for scrapers, which are few.
 const SCRAPERS: Limits = Limits { connections: 32, first: Duration::from_secs(10), next: Duration::from_secs(150) };
 
-/// A kubelet sends its probe as it connects, over a connection for it alone.
+/// Limits for probes. A kubelet opens a connection for each probe and sends it at once.
 const PROBES: Limits = Limits { connections: 32, first: Duration::from_secs(5), next: Duration::from_secs(30) };
 
-/// Serves `/healthz` and `/readyz` until `stop`; at `[::]`, for IPv4 as well. With admission webhooks also
-/// `/readyz/admission`, which asks for what they need and nothing else.
+/// Serves `/healthz` and `/readyz` until `stop`. On `[::]` it serves IPv4 as well. With admission webhooks it also serves
+/// `/readyz/admission`, which checks only the webhooks' own needs.
 ///
 /// # Errors
-/// One line when the address cannot be had.
+/// One line if the address is not available.
 pub fn serve_health(
     at: SocketAddr,
     health: Health,
@@ -61,22 +61,22 @@ pub fn serve_health(
     serve("health probes", at, router, PROBES, stop)
 }
 
-/// Serves `/metrics` to everybody, as plain HTTP, until `stop`; at `[::]`, for IPv4 as well.
+/// Serves `/metrics` to every client, as plain HTTP, until `stop`. On `[::]` it serves IPv4 as well.
 ///
 /// # Errors
-/// One line when the address cannot be had.
+/// One line if the address is not available.
 pub fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), String> {
     let router = Router::new().route(METRICS, get(text)).with_state(metrics);
     serve("metrics", at, router, SCRAPERS, stop)
 }
 
-/// Serves `/metrics` over TLS to whom the API server at `home` allows it, until `stop`.
+/// Serves `/metrics` over TLS until `stop`, to callers that the API server at `home` permits.
 ///
-/// The certificate is read from `files`, and again when they change. Without any, and until they are there, it is one made
-/// now, as controller-runtime makes one; `/readyz` tells what is missing without being kept from readiness by it.
+/// The certificate is read from `files`, and read again when they change. Without files, or until they exist, a self-signed
+/// certificate is used, as in controller-runtime. `/readyz` reports missing files and stays ready.
 ///
 /// # Errors
-/// One line when the address cannot be had, or no certificate made.
+/// One line if the address is not available, or no certificate can be made.
 pub fn serve_metrics_securely(
     at: SocketAddr,
     files: Option<Files>,
@@ -127,12 +127,12 @@ fn serve(
     Ok(())
 }
 
-/// Alive while every watch goes on trying. A server that is away is no reason to be restarted.
+/// Alive while every watch keeps trying. An unreachable server is no reason for a restart.
 async fn healthz(State(health): State<Health>) -> (StatusCode, String) {
     verdict(&health.dead(Instant::now()), "stopped")
 }
 
-/// Ready while every watch works; those of single tenants among many are named when they do not, and no more.
+/// Ready while every watch works. A failing watch of a single tenant is reported and does not affect readiness.
 async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
     let (code, text) = verdict(&health.waiting(), "waiting for");
     let notes = health.noted().into_iter().map(|note| format!("but {note}\n"));

@@ -1,4 +1,4 @@
-//! The probes as hostile neighbours of the pod meet them.
+//! Probes beside hostile clients.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// An answer's code, over a connection for it alone, as a kubelet probes.
+/// Returns the status line of a probe over its own connection, as a kubelet probes.
 async fn probe(at: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(at).await?;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
@@ -19,9 +19,9 @@ async fn probe(at: SocketAddr) -> std::io::Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// 300 heads that never end cost 113 MiB of the pod's 128, and stayed for ever.
+/// 300 unfinished request heads took 113 of the pod's 128 MiB and were never dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probes_under_half_sent_heads_are_answered_and_the_heads_cut() {
+async fn probe_beside_unfinished_heads_is_answered_and_heads_are_cut() {
     let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let stop = CancellationToken::new();
     serve_health(free, Health::default(), None, stop.clone()).unwrap();
@@ -29,20 +29,20 @@ async fn probes_under_half_sent_heads_are_answered_and_the_heads_cut() {
         .map(|_| {
             tokio::spawn(async move {
                 let mut stream = TcpStream::connect(free).await.unwrap();
-                // As much as it takes, at most as much as hyper would have kept.
+                // Sends until the server stops reading, and at most what hyper would have kept.
                 let _ = stream.write_all(b"GET /readyz HTTP/1.1\r\nx: ").await;
                 for _ in 0..400 {
                     if timeout(Duration::from_millis(50), stream.write_all(&[b'x'; 1024])).await.is_err() {
                         break;
                     }
                 }
-                // A connection that is reset has ended as well.
+                // A reset connection has ended as well.
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             })
         })
         .collect();
     for _ in 0..20 {
-        // A kubelet gives it a second. Here other tests take the processors: that it is answered counts.
+        // A kubelet waits for one second. Here other tests use the processors, so only the answer counts.
         let answered = timeout(Duration::from_secs(20), probe(free)).await;
         assert_eq!(answered.expect("a probe is answered").unwrap(), "HTTP/1.1 200 OK");
         tokio::time::sleep(Duration::from_millis(50)).await;
