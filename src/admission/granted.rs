@@ -1,4 +1,4 @@
-//! What has been granted a moment ago is not asked for again.
+//! Cache of granted SubjectAccessReviews, so that a recent grant is not reviewed again.
 
 use std::{
     collections::HashMap,
@@ -9,43 +9,43 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// How long a yes counts, as in Kubernetes' own delegated authorizers. What is let in within that time after a right was taken
-/// away stays: it is the price for not asking twenty questions again with each change of many Workloads.
+/// Lifetime of a grant, as in Kubernetes' own delegated authorizers. A right that is revoked counts for that much longer. In
+/// return, a change of many Workloads does not repeat twenty reviews for each.
 const LIFETIME: Duration = Duration::from_secs(10);
 
-/// Most answers that are kept, of a project; 48 bytes each.
+/// Most grants kept for a project, at 48 bytes each.
 const MAX_KEPT: usize = 4096;
 
-/// The reviews of one control plane that were answered with a plain yes lately, as digests of all that was asked: the
-/// object, the verb, and everything that is known of the user. A no is never kept: a right that is given counts at once.
+/// Recently granted reviews of one control plane. The key is a digest of the whole review: the object, the verb, and all that is
+/// known of the user. Refusals are never kept, so a newly granted right counts at once.
 #[derive(Default)]
 pub(super) struct Granted(Mutex<HashMap<[u8; 32], Instant>>);
 
-/// A review that may have been granted.
+/// Digest of a review.
 #[derive(Clone, Copy)]
 pub(super) struct Asked([u8; 32]);
 
 impl Asked {
-    /// What this review asks.
+    /// Returns the digest of this review.
     pub fn of(review: &Value) -> Self {
         Self(Sha256::digest(review.to_string()).into())
     }
 }
 
 impl Granted {
-    /// Whether a yes to it still counts.
+    /// True if a grant of this review is recent enough.
     pub fn covers(&self, asked: &Asked, now: Instant) -> bool {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(&asked.0).is_some_and(|since| counts(*since, now))
     }
 
-    /// It was answered with a yes. `asked_at`: when the question was sent, so that it counts from what was true then.
+    /// Adds a grant. `asked_at` is when the review was sent: the lifetime begins there.
     pub fn add(&self, asked: Asked, asked_at: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, since| counts(*since, asked_at));
         }
-        // Where so many ask for so much within the time, the next ones are asked for each time.
+        // If the cache is full of recent grants, further reviews are sent each time.
         if kept.len() < MAX_KEPT {
             kept.insert(asked.0, asked_at);
         }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_yes_counts_for_ten_seconds_and_for_what_was_asked_alone() {
+    fn grant_of_a_review_covers_only_that_review_for_ten_seconds() {
         let (granted, at) = (Granted::default(), Instant::now());
         let review =
             |user: &str, name: &str| json!({ "spec": { "user": user, "resourceAttributes": { "name": name } } });
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_kept_and_no_more_until_they_count_no_more() {
+    fn grants_at_capacity_are_not_kept_until_old_ones_expire() {
         let (granted, at) = (Granted::default(), Instant::now());
         let asked = |n: usize| Asked::of(&json!(n));
         for n in 0..MAX_KEPT {

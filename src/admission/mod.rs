@@ -1,7 +1,8 @@
-//! The admission webhooks: a server of their own, which asks `plan::admission` what to answer and reads what that needs.
+//! The admission webhooks: a server that reads the facts that a request needs and asks `plan::admission` for the verdict.
 //!
-//! It runs on every replica, whoever leads, and keeps no cache: what a request needs is read in the project that it is about,
-//! and what cannot be read is a refusal with its reason. So nobody is refused because the hub or another project is away.
+//! Every replica serves them, the leader and the others, and none keeps a cache. The facts of a request are read in the request's
+//! project. A fact that cannot be read is a refusal with its reason. So an outage of the hub or of another project refuses
+//! nothing.
 
 mod granted;
 mod planes;
@@ -53,29 +54,29 @@ use crate::{
     },
 };
 
-/// How the webhooks are served.
+/// Settings of the webhook server.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where.
+    /// Address to serve on.
     pub at: SocketAddr,
-    /// With which certificate.
+    /// Files of the serving certificate.
     pub files: Files,
-    /// What is served with, once they are read.
+    /// The certificate in use, once the files are read.
     pub certificate: Certificate,
-    /// Names that may write what else this operator alone may.
+    /// User names that may write the fields otherwise reserved for the operator.
     pub resolvers: BTreeSet<String>,
 }
 
-/// Who uses what in a namespace of a project, where the hub brings each object to one city alone. Management says so once it
-/// knows; until then, and where there is none, nobody is asked.
+/// Users of the data in a project namespace, where policies bring each object to one city only. Management sets the answer once
+/// it is known. Until then, and without management, nothing is claimed.
 #[derive(Clone, Default)]
 pub struct Claimed(Arc<OnceLock<Box<ClaimedBy>>>);
 
-/// Answers for a project and a namespace of it; nothing where objects follow their users, or it is not known.
+/// Answers for a project and one of its namespaces. `None` if objects follow their users, or if it is not known.
 type ClaimedBy = dyn Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync;
 
 impl Claimed {
-    /// From now on this answers. The first that is said counts.
+    /// Sets the answer. Only the first call counts.
     pub fn is_known_by(&self, answer: impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(answer));
     }
@@ -85,7 +86,7 @@ impl Claimed {
     }
 }
 
-/// What every request shares.
+/// State that all requests share.
 struct Webhooks {
     planes: Planes,
     claimed: Claimed,
@@ -93,11 +94,11 @@ struct Webhooks {
     room: Room,
 }
 
-/// Serves the webhooks until a while after `stop`; the handle ends with the last request.
+/// Serves the webhooks until a while after `stop`. The handle ends with the last request.
 ///
 /// # Errors
-/// One line: when the address cannot be had, or when nobody but `system:masters` could ever write what this operator writes,
-/// because the API server, of the one project or of all, will not say who we are there.
+/// One line, in two cases. The address is not available. Or the API server (the project's or the host's) refuses to say who the
+/// operator is, and no resolver is configured: then only `system:masters` could write the operator's own fields.
 pub async fn start(
     settings: Settings,
     planes: Planes,
@@ -121,7 +122,7 @@ pub async fn start(
     }
     let listener = server::listen(at).map_err(|e| format!("cannot serve admission webhooks on {at}: {e}"))?;
     tracing::info!(what = "admission webhooks", at = %listener.local_addr().unwrap_or(at), "serving");
-    // Readiness waits for it from now on, not from whenever its task first runs.
+    // Readiness waits for the certificate from now on, before the task first runs.
     let entry = health.watch("serving certificate".into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     let webhooks = Arc::new(Webhooks { planes, claimed, resolvers, room: Room::default() });
@@ -137,7 +138,7 @@ fn router(webhooks: Arc<Webhooks>) -> Router {
         .with_state(webhooks)
 }
 
-/// The part of a WorkloadDeployment by which it is scaled.
+/// Subresource that scales a WorkloadDeployment.
 const SCALE: &str = "scale";
 
 type Shared = State<Arc<Webhooks>>;
@@ -175,7 +176,7 @@ fn json(answer: &Value) -> Response {
 }
 
 impl Webhooks {
-    /// `subject`: reads what is written of the question's bytes; nothing where it is nobody's business here.
+    /// Validates one request. `subject` reads the written object from the bytes; `None` if the webhook does not judge it.
     async fn validate(
         &self,
         headers: &HeaderMap,
@@ -188,7 +189,7 @@ impl Webhooks {
             Err(answer) => return answer,
         };
         let (subject, size) = (subject(&request, &body), body.len());
-        // From here on a project's API server may have to be waited for, with room of that project's own.
+        // From here on the request may wait for its project's API server, in room of that project.
         drop((body, held));
         let answer = match subject {
             Err(why) => request.unreadable(&why),
@@ -206,7 +207,7 @@ impl Webhooks {
         json(&answer)
     }
 
-    /// Reads the question, without its objects; the room is to be kept as long as the bytes that they are in.
+    /// Reads the request without its objects. The caller keeps the room as long as the bytes.
     async fn question(&self, headers: &HeaderMap, body: Body) -> Result<(Request, Bytes, Held), Response> {
         let is_json = headers
             .get(header::CONTENT_TYPE)
@@ -220,7 +221,7 @@ impl Webhooks {
         Ok((request, bytes, held))
     }
 
-    /// `size`: of the question, in bytes.
+    /// Returns the verdict. `size` is the length of the request in bytes.
     async fn judge(&self, request: &Request, subject: &Subject, size: usize, began: Instant) -> Verdict {
         let left = || planes::DEADLINE.saturating_sub(began.elapsed());
         let user = &request.user_info;
@@ -230,7 +231,7 @@ impl Webhooks {
             return subject.judge(user, &identities, &Facts::unknown(&Needs::default(), "not asked"));
         }
         let plane = self.planes.of(user);
-        // One place under way for all that is asked, wherever.
+        // One slot covers all reads of this request, on whichever control plane.
         let entered = match self.planes.of_identity(&plane) {
             Ok(asked) => asked.enter(size, left()).await.map(|place| (asked, place)),
             Err(why) => Err(why),
@@ -251,7 +252,7 @@ impl Webhooks {
             Ok(plane) => plane.read(&needs, user, &request.namespace, left()).await,
             Err(why) => Facts::unknown(&needs, why),
         };
-        // An object that is new in a city is a new reference or comes with a new city: one of them had to be read.
+        // An object that is new in a city comes from a new reference or a new city, and both have been read.
         facts.project = plane.as_ref().ok().and_then(|plane| plane.project()).cloned();
         let project = facts.project.as_ref().filter(|_| subject.may_clash());
         facts.claimed = project.and_then(|project| self.claimed.of(project, &request.namespace));
@@ -259,7 +260,7 @@ impl Webhooks {
     }
 }
 
-/// Who we are on a control plane, where this user asks for something.
+/// Returns the operator's own identity on a control plane, for a request of this user.
 async fn who(plane: &Plane, user: &User, within: Duration) -> Result<Own, String> {
     match tokio::time::timeout(within, plane.own(Some(user))).await {
         Ok(found) => found.map_err(|(_, why)| why),

@@ -1,4 +1,4 @@
-//! Whose control plane a request is about, and what is read there.
+//! The control plane that a request is about, and the facts read there.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,39 +31,39 @@ use crate::{
     },
 };
 
-/// In `extra`: the name of what a request of Milo's is about.
+/// Key in `extra`: name of the object that a Milo request is about.
 const PARENT_NAME: &str = "iam.miloapis.com/parent-name";
 
-/// In `extra`, beside it: of what type that is.
+/// Key in `extra`: type of that object.
 const PARENT_TYPE: &str = "iam.miloapis.com/parent-type";
 
-/// Reviews of one request that are under way at a time.
+/// Most reviews of one request under way at a time.
 const PARALLEL: usize = 32;
 
-/// How long it is believed who this operator is, while somebody else has its name.
+/// How long the operator's known identity is believed while a user with its name has another uid.
 const OWN_FOR: Duration = Duration::from_secs(30);
 
-/// Longest that one request may take for all that it needs; the API servers wait for ten seconds.
+/// Longest time for all reads of one request; API servers wait for ten seconds.
 pub(super) const DEADLINE: Duration = Duration::from_secs(8);
 
-/// Objects of one project that are under way at a time, in KiB of their text; as many again may wait for that.
+/// Size of the requests of one project under way at a time, in KiB; as much again may wait.
 const MAX_UNDER_WAY_KIB: u32 = 8 << 10;
 
-/// What the smallest counts for, so that requests under way are few, too.
+/// Size that the smallest request counts for, which also bounds the number of requests.
 const LEAST_KIB: u32 = 512;
 
-/// Most connections to projects that are kept; the one that was used longest ago goes first.
+/// Most connections to projects kept; the least recently used one is dropped first.
 const MAX_KEPT: usize = 256;
 
 /// The control planes that requests come from.
 pub enum Planes {
-    /// There is one.
+    /// Single mode: one control plane.
     Single(Arc<Plane>),
-    /// Milo knows them; each request says which it is about.
+    /// Milo: each request names its project.
     Milo(Box<Known>),
 }
 
-/// The connections to projects that were asked for lately.
+/// Connections to recently used projects.
 pub struct Known {
     projects: Projects,
     /// The host of all projects, with the credentials for each.
@@ -78,7 +78,7 @@ pub struct Plane {
     connection: Connection,
     own: tokio::sync::Mutex<Option<(Own, Instant)>>,
     granted: Granted,
-    /// In KiB: what is under way, and what waits for that.
+    /// Requests under way, in KiB, and requests that wait for them.
     under_way: Arc<Semaphore>,
     waiting: Semaphore,
 }
@@ -95,10 +95,10 @@ impl Planes {
         Self::Milo(Box::new(Known { projects, host, kept: Mutex::default() }))
     }
 
-    /// The control plane that a user's request is about.
+    /// Returns the control plane that a user's request is about.
     ///
     /// # Errors
-    /// What is missing, in words for whoever sent the request.
+    /// The missing part, as a message to the sender of the request.
     pub(super) fn of(&self, user: &User) -> Result<Arc<Plane>, String> {
         match self {
             Self::Single(plane) => Ok(plane.clone()),
@@ -106,7 +106,7 @@ impl Planes {
         }
     }
 
-    /// Where to ask at the start who we are: the one project, or the host of all.
+    /// Returns the control plane that identifies the operator at start-up: the one project, or the host of all projects.
     pub(super) fn home(&self) -> Result<Arc<Plane>, String> {
         match self {
             Self::Single(plane) => Ok(plane.clone()),
@@ -114,8 +114,8 @@ impl Planes {
         }
     }
 
-    /// Where to ask who we are: the control plane that a request is about; for one that names none, which this operator's
-    /// own may be, the host, whose users they all share.
+    /// Returns the control plane that identifies the operator for a request. If the request names no project, as the operator's
+    /// own may not, it is the host: all projects share its users.
     pub(super) fn of_identity(&self, asked: &Result<Arc<Plane>, String>) -> Result<Arc<Plane>, String> {
         match (asked, self) {
             (Err(_), Self::Milo(known)) => known.host.clone(),
@@ -124,7 +124,7 @@ impl Planes {
     }
 }
 
-/// Which project a request of Milo's is about.
+/// Returns the project that a Milo request is about.
 fn project_of(user: &User) -> Result<ProjectName, String> {
     let first = |key: &str| user.extra.get(key).and_then(|values| values.first()).filter(|value| !value.is_empty());
     if let Some(other) = first(PARENT_TYPE).filter(|kind| !kind.eq_ignore_ascii_case("project")) {
@@ -164,16 +164,16 @@ impl Plane {
         Arc::new(Self { name, project, connection, own, granted: Granted::default(), under_way, waiting: room() })
     }
 
-    /// Whose it is; nothing for the host of all projects.
+    /// The project, or `None` for the host of all projects.
     pub(super) fn project(&self) -> Option<&ProjectName> {
         self.project.as_ref()
     }
 
-    /// Waits until so few requests of this project are under way that one more may be, whose objects were so large. A
-    /// project whose API server is slow holds up, and fills the memory with, nobody's requests but its own.
+    /// Waits until a request of this size may run beside the others of this project. A project with a slow API server delays only
+    /// its own requests, and only they fill the memory.
     ///
     /// # Errors
-    /// When too many wait already, or too long.
+    /// If too many requests wait already, or this one waits too long.
     pub(super) async fn enter(&self, bytes: usize, within: Duration) -> Result<OwnedSemaphorePermit, String> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(LEAST_KIB, MAX_UNDER_WAY_KIB);
         if let Ok(permit) = self.under_way.clone().try_acquire_many_owned(kib) {
@@ -187,11 +187,11 @@ impl Plane {
         }
     }
 
-    /// As whom this operator writes there; asked for once. Where a user has its name and not its uid, whose account may have
-    /// been made anew, it is asked once more after a while.
+    /// Returns the operator's identity on this control plane, which is read once. If a user has the operator's name but another
+    /// uid, the operator's account may have been recreated: after a while the identity is read again.
     ///
     /// # Errors
-    /// Why it could not be found out, and whether asking again could help.
+    /// Why the identity is not known, and the class of the error.
     pub(super) async fn own(&self, user: Option<&User>) -> Result<Own, (Class, String)> {
         let mut known = self.own.lock().await;
         let doubted = |own: &Own| user.is_some_and(|user| own.has_name_of(user) && !own.is(user));
@@ -204,7 +204,7 @@ impl Plane {
         }
     }
 
-    /// Reads what a request needs, all of it at once; what has not come in time is unknown.
+    /// Reads all facts of a request in parallel. A fact that is not read in time is unknown.
     pub(super) async fn read(&self, needs: &Needs, user: &User, namespace: &str, within: Duration) -> Facts {
         let all = async {
             let (bound, workloads, answers) = tokio::join!(
@@ -237,7 +237,7 @@ impl Plane {
     }
 
     async fn answers(&self, needs: &Needs, user: &User) -> BTreeMap<Access, Answer> {
-        // Each review repeats all that is known of the user: it is made when its turn comes, not all at once.
+        // Each review repeats all that is known of the user, so it is built when its turn comes.
         let ask = |access: Access| {
             let review = access.review(user);
             let (connection, plane) = (self.connection.clone(), self.name.clone());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_which_project_it_is_about() {
+    fn milo_request_names_its_project_in_extra() {
         for (extra, expected) in [
             (&[(PARENT_NAME, "shop")][..], Some("shop")),
             (&[(PARENT_NAME, "shop"), (PARENT_TYPE, "Project")], Some("shop")),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_much_of_one_project_is_under_way_and_so_much_waits() {
+    async fn project_at_its_limit_refuses_further_requests() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let plane = Plane::new(&ProjectName::new("shop"), Connection::new(config).unwrap());
         let (minute, half) = (Duration::from_mins(1), (MAX_UNDER_WAY_KIB as usize) << 9);
@@ -297,7 +297,7 @@ mod tests {
             small.push(plane.enter(1, minute).await.unwrap());
         }
         assert!(plane.enter(1, Duration::ZERO).await.is_err(), "nobody leaves");
-        // Two wait, and a third is one too many.
+        // Two may wait, and a third is refused.
         let mut waits: Vec<_> = [half, half].into_iter().map(|bytes| Box::pin(plane.enter(bytes, minute))).collect();
         for waiting in &mut waits {
             assert!(futures::poll!(waiting).is_pending());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_connections_are_kept_and_no_more() {
+    async fn project_connections_at_capacity_drop_the_least_recently_used() {
         let template = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let planes = Planes::milo(Projects::new(template));
         let first = planes.of(&user(&[(PARENT_NAME, "p-0")])).unwrap();

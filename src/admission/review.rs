@@ -1,4 +1,4 @@
-//! The wire of admission.k8s.io/v1: what an API server asks, and what it is answered.
+//! The wire format of admission.k8s.io/v1: requests and responses.
 
 use kube::Resource;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -10,10 +10,10 @@ use crate::plan::admission::{
     request::Verdict,
 };
 
-/// The only version that there is.
+/// The only version of the format.
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The question without its objects: these are read once it is known of which kind they are, from the same bytes.
+/// The review without its objects. They are read from the same bytes once their kind is known.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionReview {
@@ -26,40 +26,40 @@ pub(super) struct AdmissionReview {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request {
-    /// Comes back in the answer.
+    /// Returned in the response.
     pub uid: String,
-    /// Name of the kind.
+    /// Kind of the object.
     #[serde(default)]
     pub kind: GroupKind,
-    /// What part of the object is written; the object itself when empty.
+    /// Subresource that is written; empty for the object itself.
     #[serde(default)]
     pub sub_resource: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// Name of the object; empty while it is not known yet.
+    /// Name of the object; empty while it is not known.
     #[serde(default)]
     pub name: String,
     /// Its namespace.
     #[serde(default)]
     pub namespace: String,
-    /// Who writes.
+    /// User that writes.
     #[serde(default)]
     pub user_info: User,
 }
 
-/// A question of which only a part is read.
+/// A review of which only a part is read.
 #[derive(Deserialize)]
 struct Only<T> {
     request: T,
 }
 
-/// The object to be.
+/// The object after the write.
 #[derive(Deserialize)]
 struct New<K> {
     object: K,
 }
 
-/// The object that is.
+/// The object before the write.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Old<K> {
@@ -78,12 +78,12 @@ pub(super) struct GroupKind {
 }
 
 impl Request {
-    /// Reads a question.
+    /// Parses a review.
     ///
     /// # Errors
     /// One line that says what is wrong with it.
     pub fn read(body: &[u8]) -> Result<Self, String> {
-        // The text of the error names a line and a field, and nothing of what stands there.
+        // The error names a line and a column, and repeats no value.
         let review: AdmissionReview =
             serde_json::from_slice(body).map_err(|e| format!("no AdmissionReview: {}", without_values(&e)))?;
         if review.api_version != API_VERSION || review.kind != "AdmissionReview" {
@@ -93,12 +93,12 @@ impl Request {
         if request.uid.is_empty() { Err("the request has no uid".into()) } else { Ok(request) }
     }
 
-    /// The object to be, and on update the one that is, of the question's bytes. `None` for a request that is nobody's
-    /// business here, or about another part of the object than `part`; the object itself when that is empty. Nothing is held
-    /// beside the objects themselves: a tree of JSON takes many times its text.
+    /// Reads the object after the write and, for an update, the one before it. `None` for other operations, or for another
+    /// subresource than `part` (empty for the object itself). Only the typed objects are held: a tree of JSON takes many times
+    /// its text.
     ///
     /// # Errors
-    /// One line, when they are not of this kind.
+    /// One line, if the objects are not of this kind.
     pub fn objects<K: DeserializeOwned + Resource>(
         &self,
         part: &str,
@@ -124,13 +124,13 @@ impl Request {
         Ok(Some((self.placed(new.request.object), old)))
     }
 
-    /// A namespace that the object leaves out is the request's.
+    /// An object without a namespace gets the request's.
     fn placed<K: Resource>(&self, mut object: K) -> K {
         object.meta_mut().namespace.get_or_insert_with(|| self.namespace.clone());
         object
     }
 
-    /// The answer to a request that was judged.
+    /// The response for this verdict.
     pub fn answer(&self, verdict: &Verdict) -> Value {
         if verdict.errors.is_empty() {
             return review(&json!({ "uid": self.uid, "allowed": true, "warnings": verdict.warnings }));
@@ -149,7 +149,7 @@ impl Request {
         }))
     }
 
-    /// The answer to a request that could not be judged.
+    /// The response to a request that could not be judged.
     pub fn unreadable(&self, why: &str) -> Value {
         self.refuse(&json!({ "status": "Failure", "code": 400, "reason": "BadRequest", "message": why }))
     }
@@ -167,7 +167,7 @@ fn review(response: &Value) -> Value {
     json!({ "apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response })
 }
 
-/// Where a text could not be read, and why, without what stands there: serde repeats values in its messages.
+/// Position and kind of a parse error, without the values: serde repeats values in its messages.
 fn without_values(error: &serde_json::Error) -> String {
     let kind = match error.classify() {
         serde_json::error::Category::Io => "it broke off",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_said_without_repeating_it() {
+    fn malformed_review_is_reported_without_its_values() {
         for (body, words) in [
             (&b"hunter2"[..], "no JSON"),
             (b"", "ends too early"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_creation_and_update_of_the_object_itself_are_judged() {
+    fn review_of_other_operation_or_subresource_has_no_objects() {
         let old = json!({ "metadata": { "name": "web", "namespace": "old" }, "spec": { "placements": [], "template": {
             "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } } } });
         let objects = |more| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn response_to_errors_carries_code_reason_and_causes() {
         let request = Request::read(&question(&json!({}))).unwrap();
         assert_eq!((request.user_info.username.as_str(), request.user_info.extra["a/b"].len()), ("ada", 1));
         let allowed = request.answer(&Verdict { warnings: vec!["mind".into()], ..Verdict::default() });

@@ -1,9 +1,9 @@
-//! Bodies of requests, of which only so much is held at a time, and for no client longer than it sends.
+//! Bounded memory for request bodies.
 //!
-//! Room is taken for bytes that have arrived, not for those announced. The first [`SMALL`] bytes of a body need none: they are
-//! bounded by the number of connections, so that a small review waits for no other client. A larger one needs a seat, of which
-//! there are [`SEATS`] for bodies that announce at most [`SEAT`] and [`LARGE_SEATS`] for larger ones. A seat is room for all that
-//! its body may be: it waits for no second one, and a client that does not send loses it.
+//! Memory is taken for bytes that have arrived, not for announced ones. The first [`SMALL`] bytes of a body need no seat: the
+//! number of connections bounds them, so a small review waits for no other client. A larger body needs a seat. There are
+//! [`SEATS`] for bodies that announce at most [`SEAT`], and [`LARGE_SEATS`] for larger ones. One seat covers the whole body, so
+//! no body waits for a second one. A client that does not send loses its seat.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,34 +18,34 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Largest request: two objects of the size that API servers take, with room for what stands around them.
+/// Largest request: two objects of the size that API servers accept, and the review around them.
 pub(super) const MAX_BODY: usize = 7 << 20;
 
-/// Size up to which a body needs no room but its connection's.
+/// Size up to which a body needs no seat.
 const SMALL: usize = 32 << 10;
 
-/// Largest body of the first kind of seats.
+/// Largest body for the first kind of seats.
 const SEAT: usize = 1 << 20;
 
-/// Bodies of more than [`SMALL`] that are held at a time, of those that announce at most [`SEAT`].
+/// Seats for bodies that announce at most [`SEAT`].
 const SEATS: usize = 8;
 
-/// The same, of larger ones and of those that announce nothing.
+/// Seats for bodies that announce more, or no length.
 const LARGE_SEATS: usize = 2;
 
-/// Longest wait for a request's body, and for room to hold it.
+/// Longest wait for a request's body and for its seat.
 const BODY: Duration = Duration::from_secs(5);
 
 /// Longest time without progress of a body.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Longest time that the client of a body with a seat may be waited for, all together, and [`PER_MIB`] for each that has come.
+/// Longest total wait for the client of a body with a seat; [`PER_MIB`] is added for each MiB received.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Networks slower than that are none of a control plane.
+/// Time per MiB. No network of a control plane is slower.
 const PER_MIB: Duration = Duration::from_millis(500);
 
-/// Room for bodies.
+/// Seats for bodies.
 #[derive(Clone)]
 pub(super) struct Room {
     seats: Arc<Semaphore>,
@@ -58,17 +58,17 @@ impl Default for Room {
     }
 }
 
-/// The room that a body takes. To be kept as long as the body, and no longer: while a project's API server is waited for,
-/// others need the room.
+/// The seat of a body. Keep it as long as the body and no longer: other requests need it while this one waits for a project's API
+/// server.
 pub(super) struct Held {
     _seat: Option<OwnedSemaphorePermit>,
 }
 
 impl Room {
-    /// Reads a body as it arrives, with room for what has arrived of it.
+    /// Reads a body as it arrives, and takes a seat once it is large.
     ///
     /// # Errors
-    /// The answer to give instead.
+    /// The response to send instead.
     pub(super) async fn read(
         &self,
         length: Option<&axum::http::HeaderValue>,
@@ -90,7 +90,7 @@ impl Room {
     async fn arrive(&self, length: usize, body: Body) -> Result<(Bytes, Held), StatusCode> {
         let (mut chunks, mut read, mut seat) = (body.into_data_stream(), Vec::new(), None);
         let seats = if length > SEAT { &self.large } else { &self.seats };
-        // How long the client was waited for since its body has a seat.
+        // Time spent waiting for the client since the body has a seat.
         let mut waited = Duration::ZERO;
         loop {
             let mib = u32::try_from(read.len() >> 20).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Room {
     }
 }
 
-/// An answer that is no AdmissionReview, after which the connection ends: the rest of the body may still be on its way.
+/// A response that is no AdmissionReview. It closes the connection: the rest of the body may still arrive.
 pub(super) fn refuse(code: StatusCode, why: &str) -> Response {
     (code, [(header::CONNECTION, "close")], why.to_owned()).into_response()
 }

@@ -1,4 +1,4 @@
-//! Room for bodies beside hostile slow clients. The clock is virtual, so that only waits that the room imposes are measured.
+//! Bodies beside slow, hostile clients. The clock is virtual, so only waits that the room imposes are measured.
 
 use axum::http::HeaderValue;
 use futures::stream;
@@ -31,7 +31,7 @@ async fn besiege(room: &Room, announced: usize, sent: impl IntoIterator<Item = u
     sleep(Duration::from_millis(100)).await;
 }
 
-/// Time that a body of `kib` KiB waits, if its client sends all of it at once.
+/// Returns the wait of a body of `kib` KiB whose client sends all of it at once.
 async fn wait(room: &Room, kib: usize) -> Duration {
     let began = Instant::now();
     let body = Bytes::from(" ".repeat(kib << 10));

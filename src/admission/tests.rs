@@ -1,4 +1,4 @@
-//! The server as API servers meet it: over TLS, beside a stand-in for a project's API server.
+//! The webhook server over TLS, with a stand-in for a project's API server.
 
 use std::{
     net::Ipv4Addr,
@@ -32,17 +32,17 @@ use crate::{
 const PARENT: &str = "iam.miloapis.com/parent-name";
 const DIR: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane";
 
-/// A stand-in for a project's API server, whose authorizer allows like Milo's: only with the project in `extra`.
+/// A stand-in for a project's API server. Like Milo's, its authorizer allows only requests with the project in `extra`.
 #[derive(Default)]
 struct Project {
     reviews: Mutex<Vec<Value>>,
     away: AtomicBool,
-    /// Whether it never answers, and how many wait for that.
+    /// True if it never answers; and the number of requests that wait.
     stuck: AtomicBool,
     waiting: AtomicUsize,
 }
 
-/// A server of webhooks, its project, and how to reach it.
+/// A webhook server, its project, and how to reach it.
 struct Bed {
     project: Arc<Project>,
     claimed: Claimed,
@@ -93,7 +93,7 @@ async fn project(state: Arc<Project>) -> SocketAddr {
         .with_state(state);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
-    // What a real connection to a project of Milo's has as its path is cut off.
+    // Real connections to a Milo project have this path prefix.
     let router = Router::new().nest(DIR, router.clone()).merge(router);
     tokio::spawn(async move { axum::serve(listener, router).await });
     at
@@ -106,7 +106,7 @@ fn certify(dir: &std::path::Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-/// Waits for what other tasks bring about. Should one of them have failed, it never comes: then this fails as well.
+/// Waits for a state that other tasks bring about. It fails after a minute, in case one of those tasks has failed.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let comes = async {
         while !is_so() {
@@ -120,7 +120,7 @@ async fn bed(milo: bool) -> Bed {
     bed_with(milo, Arc::default(), None).await
 }
 
-/// Beside this project; with an authority, in PEM, for its clients alone.
+/// Starts a server for this project, with an optional client CA in PEM.
 async fn bed_with(milo: bool, state: Arc<Project>, authority: Option<&str>) -> Bed {
     let api: http::Uri = format!("http://{}", project(state.clone()).await).parse().unwrap();
     let config = kube::Config::new(api);
@@ -152,7 +152,7 @@ impl Bed {
         connect(self.at, roots).await
     }
 
-    /// Sends what stands after the request line and host, and reads the answer to its end.
+    /// Sends `rest` after the request line and the Host header, and reads the response to its end.
     async fn raw(&self, line: &str, rest: &[u8]) -> (u16, String) {
         let mut stream = self.connect().await.unwrap();
         stream
@@ -171,7 +171,7 @@ impl Bed {
         (code, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
-    /// The texts of the causes; none when it is allowed.
+    /// Returns the texts of the causes; empty if the request is allowed.
     async fn refused(&self, path: &str, request: &Value) -> Vec<String> {
         let (code, answer) = self.ask(path, request).await;
         assert_eq!((code, &answer["response"]["uid"]), (200, &request["uid"]), "{answer}");
@@ -194,7 +194,7 @@ async fn connect(at: SocketAddr, roots: RootCertStore) -> std::io::Result<tokio_
 
 async fn answer(mut stream: impl AsyncReadExt + Unpin) -> (u16, String) {
     let mut bytes = Vec::new();
-    // A connection that is cut ends without TLS's farewell.
+    // A cut connection ends without TLS's close_notify.
     let _ = stream.read_to_end(&mut bytes).await;
     let text = String::from_utf8(bytes).unwrap();
     let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
@@ -237,12 +237,12 @@ fn deployment(user: &str, annotations: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_user_may_do_what_his_project_says_and_without_his_project_nothing() {
+async fn workload_user_is_authorized_by_the_project_in_extra() {
     let bed = bed(true).await;
     let shop = json!({ PARENT: ["shop"], "example.com/more": ["1", "2"] });
     assert_eq!(bed.refused(VALIDATE_WORKLOAD, &creation("tls", "dfw", &shop)).await, Vec::<String>::new());
     let reviews = std::mem::take(&mut *bed.project.reviews.lock().unwrap());
-    // The network and the Secret, which two fields ask for, each once; with all that is known of the user.
+    // One review for the network and one for the Secret that two fields refer to, each with all that is known of the user.
     assert_eq!(reviews.len(), 2);
     for review in &reviews {
         let spec = &review["spec"];
@@ -252,7 +252,7 @@ async fn a_user_may_do_what_his_project_says_and_without_his_project_nothing() {
         );
         assert_eq!(spec["resourceAttributes"]["namespace"], "team");
     }
-    // What was granted a moment ago is not asked for again, for this user with all that is known of him.
+    // A recent grant is not reviewed again for the same user with the same extra.
     assert_eq!(bed.refused(VALIDATE_WORKLOAD, &creation("tls", "dfw", &shop)).await, Vec::<String>::new());
     assert!(bed.project.reviews.lock().unwrap().is_empty());
     let refused = bed.refused(VALIDATE_WORKLOAD, &creation("db", "lhr", &shop)).await;
@@ -264,13 +264,13 @@ async fn a_user_may_do_what_his_project_says_and_without_his_project_nothing() {
     assert!(
         refused[1].contains("envFrom[0].secretRef.name: Forbidden: permission to get Secret \"db\" denied: no role")
     );
-    // The same user without his project.
+    // The same user without the project in `extra`.
     let refused = bed.refused(VALIDATE_WORKLOAD, &creation("tls", "dfw", &json!({}))).await;
     assert!(
         refused.len() == 4 && refused.iter().all(|text| text.contains("Internal error") && text.contains(PARENT)),
         "{refused:?}"
     );
-    // Nobody could say: that is no yes, nor is the yes to somebody who was not quite the same.
+    // An outage is no grant, and a grant for a user with other extra does not count.
     bed.project.away.store(true, Ordering::Relaxed);
     let less = json!({ PARENT: ["shop"], "example.com/more": ["1"] });
     let refused = bed.refused(VALIDATE_WORKLOAD, &creation("tls", "dfw", &less)).await;
@@ -280,7 +280,7 @@ async fn a_user_may_do_what_his_project_says_and_without_his_project_nothing() {
 }
 
 #[tokio::test]
-async fn what_decides_where_data_goes_is_written_by_the_operator_alone() {
+async fn deployment_data_annotation_is_written_by_the_operator_only() {
     let bed = bed(false).await;
     let spoofed = json!({ annotation::EXPECTED_REFERENCED_DATA: "[\"Secret/db\"]" });
     let refused = bed.refused(VALIDATE_DEPLOYMENT, &deployment("ada", &spoofed)).await;
@@ -293,9 +293,9 @@ async fn what_decides_where_data_goes_is_written_by_the_operator_alone() {
     assert!(bed.project.reviews.lock().unwrap().is_empty(), "nothing new is referred to");
 }
 
-/// This operator's own requests, and those of a control plane itself, may come without a project in `extra`.
+/// Requests of the operator itself and of control planes may have no project in `extra`.
 #[tokio::test]
-async fn what_needs_nothing_from_a_project_passes_without_one() {
+async fn request_without_project_that_needs_no_fact_is_allowed() {
     let bed = bed(true).await;
     let mut own = deployment("operator", &json!({ annotation::EXPECTED_REFERENCED_DATA: "[]" }));
     own["operation"] = "CREATE".into();
@@ -317,7 +317,7 @@ async fn what_needs_nothing_from_a_project_passes_without_one() {
 }
 
 #[tokio::test]
-async fn a_project_that_does_not_answer_takes_nobody_elses_room() {
+async fn silent_project_does_not_hold_the_room_of_others() {
     let bed = Arc::new(bed(false).await);
     bed.project.stuck.store(true, Ordering::Relaxed);
     let padded = |kib: usize| {
@@ -325,7 +325,7 @@ async fn a_project_that_does_not_answer_takes_nobody_elses_room() {
         request["object"]["metadata"]["annotations"] = json!({ "note": " ".repeat(kib << 10) });
         request
     };
-    // Two that fill all the room for large bodies, and wait for their project: each for the network and the Secret.
+    // Two requests fill the room for large bodies and wait for their project, each with a network and a Secret to review.
     for _ in 0..2 {
         let (bed, request) = (bed.clone(), padded(1100));
         tokio::spawn(async move { bed.ask(VALIDATE_WORKLOAD, &request).await });
@@ -336,7 +336,7 @@ async fn a_project_that_does_not_answer_takes_nobody_elses_room() {
 }
 
 #[tokio::test]
-async fn what_is_no_question_is_answered_or_cut() {
+async fn webhook_malformed_request_is_rejected_or_cut() {
     let bed = bed(false).await;
     let post = format!("POST {VALIDATE_WORKLOAD}");
     let json = "Content-Type: application/json\r\n";
@@ -355,7 +355,7 @@ async fn what_is_no_question_is_answered_or_cut() {
         assert_eq!(code, expected, "{line} {rest}: {text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
-    // More than may be, without a word of it before.
+    // A body that is too large and announces no length.
     let chunk = format!("100000\r\n{}\r\n", " ".repeat(1 << 20));
     let body = format!("{json}Transfer-Encoding: chunked\r\n\r\n{}", chunk.repeat(8));
     let (code, _) = bed.raw(&post, body.as_bytes()).await;
@@ -367,7 +367,7 @@ async fn what_is_no_question_is_answered_or_cut() {
         (code, &answer["response"]["allowed"], &answer["response"]["status"]["code"]),
         (200, &json!(false), &json!(400))
     );
-    // Plain HTTP, and a client that never says anything, get no answer; neither does one whose body does not come.
+    // Plain HTTP and a silent client get no response; a client whose body does not arrive gets 408.
     let mut plain = TcpStream::connect(bed.at).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(answer_of(plain).await, 0);

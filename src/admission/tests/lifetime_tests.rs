@@ -1,13 +1,13 @@
-//! From the start to the end: who we are, certificates that change, and the last request.
+//! The server's lifetime: the operator's identity at start-up, rotated certificates, and the last request.
 
 use super::*;
 
 #[tokio::test]
-async fn a_new_certificate_costs_no_request() {
+async fn rotated_certificate_interrupts_no_request() {
     let bed = Arc::new(bed(false).await);
     let first = std::fs::read(bed.dir.join("tls.crt")).unwrap();
     let first = CertificateDer::from_pem_slice(&first).unwrap();
-    // Made beside, then swapped as a whole, as kubelet does; clients trust both.
+    // The new pair is made in a folder beside and then renamed over the old one. Clients trust both.
     let second_dir = bed.dir.join("second");
     std::fs::create_dir(&second_dir).unwrap();
     let second = certify(&second_dir);
@@ -48,19 +48,19 @@ async fn a_new_certificate_costs_no_request() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_at_the_end_is_answered() {
+async fn request_under_way_at_shutdown_is_answered() {
     let bed = bed(false).await;
     let mut stream = bed.connect().await.unwrap();
     stream.write_all(b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
     bed.stop.cancel();
-    // API servers come to know of the end a little later: new connections are still served.
+    // API servers learn of the end a little later: new connections are still served.
     assert_eq!(bed.raw("GET /elsewhere", b"\r\n").await.0, 404);
     stream.write_all(b"\r\n").await.unwrap();
     assert_eq!(answer(stream).await.0, 404);
 }
 
 #[tokio::test]
-async fn without_a_name_of_our_own_nothing_is_served() {
+async fn server_without_known_identity_does_not_start() {
     let nobody = Router::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -87,7 +87,7 @@ async fn without_a_name_of_our_own_nothing_is_served() {
     stop.cancel();
 }
 
-/// A server of nothing, on which connections may be quiet for so long.
+/// A server without routes, whose connections may idle this long.
 async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
     let (health, certificate) = (Health::default(), Certificate::default());
     let files = Files { certificate: bed.dir.join("tls.crt"), key: bed.dir.join("tls.key"), client_ca: None };
@@ -101,9 +101,9 @@ async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
+async fn idle_connection_is_cut_and_used_one_is_kept() {
     const LONG: Duration = Duration::from_mins(5);
-    // Longer than a client needs for its head while other tests have the processors.
+    // Longer than a client needs for its head while other tests use the processors.
     const SHORT: Duration = Duration::from_secs(3);
     let bed = bed(false).await;
     let roots = || {
@@ -113,14 +113,14 @@ async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
     };
     let request = b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-    // Nothing is asked, or never to the end of the head.
+    // The client sends nothing, or an unfinished head.
     let at = quiet_server(&bed, Limits { first: SHORT, next: LONG, ..Limits::default() }).await;
     for said in [&b""[..], b"GET /else"] {
         let mut stream = connect(at, roots()).await.unwrap();
         stream.write_all(said).await.unwrap();
         assert_eq!(tokio::time::timeout(LONG, answer(stream)).await.unwrap().0, 0);
     }
-    // Whoever has asked once may take its time.
+    // After the first request the longer limit counts.
     let mut stream = connect(at, roots()).await.unwrap();
     for _ in 0..2 {
         stream.write_all(request).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
         assert!(more.is_err(), "it stays open: {more:?}");
     }
 
-    // But not for ever.
+    // That limit ends the connection too.
     let at = quiet_server(&bed, Limits { first: LONG, next: SHORT, ..Limits::default() }).await;
     let mut stream = connect(at, roots()).await.unwrap();
     stream.write_all(request).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
     assert_eq!(tokio::time::timeout(LONG, answer(stream)).await.unwrap().0, 0);
 }
 
-/// The head of an answer without a body, of a connection that stays open.
+/// Reads the head of a response without a body from a connection that stays open.
 async fn one_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -19,7 +19,7 @@ async fn review_beside_stalled_bodies_is_answered() {
                 );
                 let _ = stream.write_all(head.as_bytes()).await;
                 sent.fetch_add(1, Ordering::Relaxed);
-                // One byte twice a second, until it is cut.
+                // One byte twice a second, until the server cuts the connection.
                 while stream.write_all(b" ").await.is_ok() && !done.is_cancelled() {
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }

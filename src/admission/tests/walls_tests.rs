@@ -1,4 +1,4 @@
-//! Who is answered, when, and what is asked of management.
+//! Client certificates, readiness, and the facts asked of management.
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio_rustls::rustls::{crypto::aws_lc_rs, pki_types::PrivateKeyDer};
@@ -6,9 +6,9 @@ use tokio_rustls::rustls::{crypto::aws_lc_rs, pki_types::PrivateKeyDer};
 use super::*;
 use crate::api::{names::CityCode, referenced::DataRef};
 
-/// Who uses what is asked for the project and the namespace that a request is about.
+/// Management is asked for the project and the namespace of the request.
 #[tokio::test]
-async fn what_another_city_has_is_refused_where_policies_claim() {
+async fn data_of_another_city_under_claiming_policies_is_refused() {
     let bed = bed(true).await;
     let shop = json!({ PARENT: ["shop"] });
     assert_eq!(bed.refused(VALIDATE_WORKLOAD, &creation("tls", "dfw", &shop)).await, Vec::<String>::new());
@@ -30,14 +30,14 @@ async fn what_another_city_has_is_refused_where_policies_claim() {
     assert_eq!(bed.refused(VALIDATE_WORKLOAD, &elsewhere).await, Vec::<String>::new());
 }
 
-/// An authority, and the certificate and key of a client that it vouches for.
+/// A CA, and a client's certificate and key signed by it.
 struct Authority {
     pem: String,
     client: CertificateDer<'static>,
     key: Vec<u8>,
 }
 
-/// All of them have the same name.
+/// Makes a CA. All of them have the same name.
 fn authority() -> Authority {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -52,7 +52,7 @@ fn authority() -> Authority {
 }
 
 impl Bed {
-    /// The code of an answer to a question of a client that shows this certificate; 0 when there is none.
+    /// Returns the status code for a client with this certificate; 0 if there is no response.
     async fn asked_by(&self, client: Option<&Authority>) -> u16 {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.dir.join("tls.crt")).unwrap()).unwrap();
@@ -69,7 +69,7 @@ impl Bed {
         };
         let stream = TcpStream::connect(self.at).await.unwrap();
         let server = ServerName::try_from("localhost").unwrap();
-        // A server learns who the client is after the client's own part of the handshake is done.
+        // A server verifies the client after the client's own part of the handshake.
         let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(server, stream).await else { return 0 };
         let head = "GET /elsewhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let _ = stream.write_all(head.as_bytes()).await;
@@ -77,9 +77,9 @@ impl Bed {
     }
 }
 
-/// Found by reading: it was shown that a configuration can be made of an authority, and not that it turns anybody away.
+/// No test showed that a configured client CA turns other clients away.
 #[tokio::test]
-async fn with_an_authority_for_clients_nobody_else_is_answered() {
+async fn client_without_certificate_of_the_configured_ca_is_cut() {
     let (own, other) = (authority(), authority());
     let walled = bed_with(false, Arc::default(), Some(&own.pem)).await;
     assert_eq!(walled.asked_by(None).await, 0, "a client without a certificate");
@@ -88,10 +88,10 @@ async fn with_an_authority_for_clients_nobody_else_is_answered() {
     assert_eq!(bed(false).await.asked_by(None).await, 404, "without an authority, anybody");
 }
 
-/// A pod that is not ready is asked by nobody, and then everything is refused. So readiness does not wait for the asked
-/// project, nor for who this operator is there: what needs that is refused by itself, with its reason.
+/// No API server asks a pod that is not ready, and then every request is refused. So readiness does not wait for the project or
+/// for the operator's identity there. Only requests that need them are refused, with the reason.
 #[tokio::test]
-async fn a_project_that_is_away_takes_no_readiness_and_refuses_only_what_needs_it() {
+async fn unreachable_project_keeps_readiness_and_refuses_only_its_requests() {
     let state = Arc::new(Project::default());
     state.away.store(true, Ordering::Relaxed);
     let bed = bed_with(false, state, None).await;
@@ -106,9 +106,9 @@ async fn a_project_that_is_away_takes_no_readiness_and_refuses_only_what_needs_i
     assert!(refused.len() == 1 && refused[0].contains("Forbidden"), "{refused:?}");
 }
 
-/// Found by reading: the part by which a deployment is scaled was never asked about, and any number passed.
+/// The scale subresource was never validated, so any number of replicas passed.
 #[tokio::test]
-async fn scaling_is_asked_about_and_reads_nothing() {
+async fn scale_request_is_validated_without_reviews() {
     let bed = bed(true).await;
     let scale = |replicas: Option<i32>| {
         json!({
