@@ -1,4 +1,4 @@
-//! Karmada's kinds, with only the fields we use. Written by server-side apply, never replaced.
+//! Karmada's kinds, with only the fields that the operator uses. It writes them by server-side apply and never replaces them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 mod cluster;
 pub use cluster::{ApiEnablement, ApiResource, Cluster, ClusterSpec, ClusterStatus, Taint};
 
-/// Which templates of a namespace go to which clusters.
+/// Assigns templates of a namespace to clusters.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(
     group = "policy.karmada.io",
@@ -22,22 +22,22 @@ pub use cluster::{ApiEnablement, ApiResource, Cluster, ClusterSpec, ClusterStatu
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PropagationPolicySpec {
-    /// What it claims.
+    /// Templates that the policy claims.
     #[serde(default)]
     pub resource_selectors: Vec<ResourceSelector>,
-    /// Whether what a template refers to follows it.
+    /// True if the dependencies of a template follow it.
     #[serde(default)]
     pub propagate_deps: bool,
-    /// Where it goes.
+    /// Clusters for the claimed templates.
     #[serde(default)]
     pub placement: PolicyPlacement,
-    /// What else it says that is not Karmada's default, such as that what it brought stays on the clusters. All of it decides
-    /// over what the policy claims. A suspension is left out: it is asked for on purpose, and the deployments report it.
+    /// Other fields that differ from Karmada's defaults, such as preserving resources on deletion. All of them affect the claimed
+    /// templates. A suspension is left out: it is intended, and the deployments report it.
     #[serde(flatten, deserialize_with = "beyond_defaults")]
     pub others: BTreeMap<String, Value>,
 }
 
-/// The fields of a policy that say more than Karmada's defaults (fact 43).
+/// Decodes the fields of a policy that differ from Karmada's defaults (fact 43).
 fn beyond_defaults<'de, D: serde::Deserializer<'de>>(fields: D) -> Result<BTreeMap<String, Value>, D::Error> {
     let mut others = BTreeMap::<String, Value>::deserialize(fields)?;
     others.retain(|field, value| match field.as_str() {
@@ -52,7 +52,7 @@ fn beyond_defaults<'de, D: serde::Deserializer<'de>>(fields: D) -> Result<BTreeM
 }
 
 impl PropagationPolicySpec {
-    /// The values of a label that its selectors, of templates and of clusters, ask for.
+    /// Returns the values of a label that the selectors for templates and clusters ask for.
     pub fn spellings_of(&self, key: &str) -> BTreeSet<String> {
         let terms = self.placement.cluster_affinities.iter().flatten().map(|term| &term.group);
         let groups = terms.chain(&self.placement.cluster_affinity).filter_map(|group| group.label_selector.as_ref());
@@ -61,7 +61,7 @@ impl PropagationPolicySpec {
     }
 }
 
-/// What a policy claims.
+/// Selects the templates that a policy claims.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelector {
@@ -69,7 +69,7 @@ pub struct ResourceSelector {
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// Filled in by Karmada's webhook when left out (fact 43); we say it, so that nothing differs.
+    /// Karmada's webhook fills it in if it is absent (fact 43). The operator always sets it, so that nothing differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Labels that the template must carry.
@@ -77,25 +77,25 @@ pub struct ResourceSelector {
     pub label_selector: Option<LabelSelector>,
 }
 
-/// Where a policy sends what it claims.
+/// Clusters that a policy sends its templates to.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyPlacement {
-    /// One group of clusters; or
+    /// One group of clusters. Exclusive with `cluster_affinities`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
-    /// several, of which the first that fits counts (facts 46 to 48).
+    /// Several groups, of which the first that fits is used (facts 46 to 48).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinities: Option<Vec<ClusterAffinityTerm>>,
-    /// What else a placement can say. We say nothing of it, so that it is somebody else's wherever it stands, and goes, but for
-    /// tolerations.
+    /// Other fields of the placement. The operator sets none of them, so another writer did, and the operator removes them,
+    /// except tolerations.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
 
 impl PolicyPlacement {
-    /// The placement without tolerations. Those are left to whoever writes them, the platform or an old Karmada: they
-    /// only let what a taint would take away stay where it is.
+    /// Returns the placement without tolerations. The platform or an old Karmada owns those: they only keep objects on tainted
+    /// clusters.
     #[must_use]
     pub fn without_tolerations(&self) -> Self {
         let mut placement = self.clone();
@@ -104,7 +104,7 @@ impl PolicyPlacement {
     }
 }
 
-/// A group of clusters. An empty one is all of them.
+/// A group of clusters. An empty one selects every cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinity {
@@ -114,7 +114,7 @@ pub struct ClusterAffinity {
     /// Names of Clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cluster_names: Vec<String>,
-    /// What else a group can say, such as Clusters that are left out. We say nothing of it.
+    /// Other fields of the group, such as excluded Clusters. The operator sets none of them.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
@@ -123,27 +123,27 @@ pub struct ClusterAffinity {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinityTerm {
-    /// Its name, by which Karmada notes where it is.
+    /// Name of the group, which Karmada records when it schedules by it.
     pub affinity_name: String,
     /// The group.
     #[serde(flatten)]
     pub group: ClusterAffinity,
 }
 
-/// A label selector: all of it must hold.
+/// A label selector: every part must match.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Each must be there with this value.
+    /// Labels that must have these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Each must hold.
+    /// Expressions that must all match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelExpression>,
 }
 
 impl LabelSelector {
-    /// Selects by a label that has one of these values.
+    /// Returns a selector for one of these values of a label.
     pub fn one_of(key: &str, values: &BTreeSet<String>) -> Self {
         let values: Vec<String> = values.iter().cloned().collect();
         if let [one] = &values[..] {
@@ -153,26 +153,26 @@ impl LabelSelector {
         Self { match_expressions: vec![expression], ..Self::default() }
     }
 
-    /// The values of a label that it asks for.
+    /// Returns the values of a label that the selector asks for.
     pub fn values_of(&self, key: &str) -> Vec<String> {
         let expressions = self.match_expressions.iter().filter(|e| e.key == key).flat_map(|e| e.values.iter());
         self.match_labels.get(key).into_iter().chain(expressions).cloned().collect()
     }
 }
 
-/// A demand on one label.
+/// A requirement on one label.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct LabelExpression {
     /// The label.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`.
     pub operator: String,
-    /// The values that `In` and `NotIn` speak of.
+    /// Values for `In` and `NotIn`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// What Karmada decided about one template: where it goes, and what came of it.
+/// Karmada's decision about one template: the target clusters, and the result.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(
     group = "work.karmada.io",
@@ -189,28 +189,28 @@ pub struct ResourceBindingSpec {
     /// The template.
     #[serde(default)]
     pub resource: BoundResource,
-    /// Where it goes on its own account.
+    /// Clusters that the template itself is scheduled to.
     #[serde(default)]
     pub clusters: Vec<TargetCluster>,
-    /// By what the scheduler chooses those clusters; absent on one that only follows others (fact 15). Only that it is
-    /// there is read.
+    /// The placement that the scheduler applies. It is absent on a binding that only follows others (fact 15). Only its presence
+    /// is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<serde_json::Value>,
-    /// Whether what the template depends on is to follow it.
+    /// True if the dependencies of the template follow it.
     #[serde(default)]
     pub propagate_deps: bool,
-    /// Where others need it (fact 15).
+    /// Bindings whose templates depend on this one, with their clusters (fact 15).
     #[serde(default)]
     pub required_by: Vec<BindingSnapshot>,
-    /// What somebody has stopped of it, by hand or through the policy.
+    /// Suspension by a user or by the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
-    /// Clusters that it is evicted from, and that still have it.
+    /// Clusters that the object is being evicted from and that still have it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
 }
 
-/// A cluster that an object is evicted from. Only that there is one is read.
+/// A cluster that an object is evicted from. Only its presence is read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GracefulEvictionTask {
@@ -219,22 +219,22 @@ pub struct GracefulEvictionTask {
     pub from_cluster: String,
 }
 
-/// What is stopped of a binding. Absent is not stopped.
+/// Suspended parts of a binding. Absent means not suspended.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct Suspension {
-    /// Whether its Works are kept from every cluster.
+    /// True if no Work of the binding is dispatched.
     #[serde(default)]
     pub dispatching: Option<bool>,
-    /// The clusters that they are kept from.
+    /// Clusters that no Work is dispatched to.
     #[serde(default)]
     pub dispatching_on_clusters: Option<SuspendedClusters>,
-    /// Whether the scheduler leaves it alone.
+    /// True if the scheduler ignores the binding.
     #[serde(default)]
     pub scheduling: Option<bool>,
 }
 
-/// Clusters that Works are kept from.
+/// Clusters without dispatching.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct SuspendedClusters {
@@ -244,12 +244,12 @@ pub struct SuspendedClusters {
 }
 
 impl Suspension {
-    /// Whether the scheduler leaves the binding alone.
+    /// True if the scheduler ignores the binding.
     pub fn stops_scheduling(&self) -> bool {
         self.scheduling == Some(true)
     }
 
-    /// Whether Works are kept from this cluster.
+    /// True if Works are not dispatched to this cluster.
     pub fn stops_dispatching(&self, cluster: &str) -> bool {
         let on_it = |on: &SuspendedClusters| on.cluster_names.iter().any(|name| name == cluster);
         self.dispatching == Some(true) || self.dispatching_on_clusters.as_ref().is_some_and(on_it)
@@ -266,12 +266,12 @@ pub struct BoundResource {
     /// Its name.
     #[serde(default)]
     pub name: String,
-    /// Its resourceVersion when Karmada looked at it last.
+    /// Its resourceVersion when Karmada last read it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
 }
 
-/// A cluster that a template goes to.
+/// A target cluster of a template.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct TargetCluster {
     /// Name of the Cluster.
@@ -279,18 +279,18 @@ pub struct TargetCluster {
     pub name: String,
 }
 
-/// A binding whose template needs another's.
+/// A binding whose template depends on another template.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct BindingSnapshot {
     /// Name of that binding, in the same namespace.
     #[serde(default)]
     pub name: String,
-    /// Where it goes.
+    /// Its target clusters.
     #[serde(default)]
     pub clusters: Vec<TargetCluster>,
 }
 
-/// What came of a binding.
+/// Result of a binding.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceBindingStatus {
@@ -302,25 +302,25 @@ pub struct ResourceBindingStatus {
     pub aggregated_status: Vec<AggregatedStatusItem>,
 }
 
-/// What came of a binding on one cluster.
+/// Result of a binding on one cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AggregatedStatusItem {
     /// The cluster.
     #[serde(default)]
     pub cluster_name: String,
-    /// Whether it took what it was given.
+    /// True if the cluster accepted the object.
     #[serde(default)]
     pub applied: bool,
-    /// If not, why.
+    /// The reason if it did not.
     #[serde(default)]
     pub applied_message: String,
-    /// The status that the object has there, as far as Karmada was told to bring it.
+    /// Status of the object on that cluster, as far as Karmada collects it.
     #[serde(default)]
     pub status: Value,
 }
 
-/// A condition in a status of Karmada's; its times are not read.
+/// A condition in a status of Karmada; its times are not read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusCondition {
@@ -330,10 +330,10 @@ pub struct StatusCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(default)]
     pub status: String,
-    /// Why, for machines.
+    /// Machine-readable cause.
     #[serde(default)]
     pub reason: String,
-    /// Why, for people.
+    /// Human-readable details.
     #[serde(default)]
     pub message: String,
 }

@@ -1,6 +1,6 @@
-//! What stands on the wire: our own kinds, the few fields of foreign kinds that we use, and every name.
+//! The wire format: our own kinds, the used fields of foreign kinds, and every name.
 //!
-//! The leftmost layer: it uses nothing else of this crate.
+//! This is the leftmost layer: it uses nothing else of this crate.
 
 pub mod compute;
 pub mod crds;

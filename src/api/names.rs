@@ -1,4 +1,4 @@
-//! Names that cannot be wrong: parsed once, derived in one place, with their limits.
+//! Validated names: each is parsed once and derived in one place, with its limits.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::referenced::{DataRef, SourceKind};
 
-/// Longest value of a label; a WorkloadDeployment's name is one on each of its Instances.
+/// Longest value of a label. A WorkloadDeployment's name is a label value on each of its Instances.
 pub const MAX_LABEL: usize = 63;
 
 /// A city, in the one spelling that labels, policies and clusters use: lower case, spaces as dashes.
@@ -31,9 +31,9 @@ impl From<CityCode> for String {
 }
 
 impl CityCode {
-    /// Parses what a user or a location wrote. `Err` says what is wrong with it.
+    /// Parses the text of a user or a location. `Err` says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // Letters of ASCII alone: the Kelvin sign, for one, is a k in lower case, and no label takes it as it was written.
+        // Only ASCII letters: the Kelvin sign, for example, is a `k` in lower case, and no label value may contain it.
         let code = text.trim().to_ascii_lowercase().replace(' ', "-");
         match dns_label(&code) {
             Ok(()) => Ok(Self(code.into())),
@@ -46,14 +46,13 @@ impl CityCode {
         &self.0
     }
 
-    /// The same code, by a text that others have as well.
+    /// Returns the same code with a shared copy of its text.
     #[must_use]
     pub fn sharing(self, text: impl FnOnce(Arc<str>) -> Arc<str>) -> Self {
         Self(text(self.0))
     }
 
-    /// The value of the label on a hub copy: the user's own spelling, where a label can have it (contract, section 12.1), else
-    /// the canonical one.
+    /// Returns the label value for a hub copy: the user's own spelling if a label may have it, else the canonical one.
     pub fn label_value(&self, written: &str) -> String {
         let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -62,7 +61,7 @@ impl CityCode {
         if fits { written.to_owned() } else { self.0.to_string() }
     }
 
-    /// Name of the PropagationPolicy that sends this city's deployments to its cluster.
+    /// Returns the name of the PropagationPolicy that sends this city's deployments to its cluster.
     pub fn policy_name(&self) -> String {
         CityPolicyName::of(self)
     }
@@ -74,7 +73,7 @@ impl fmt::Display for CityCode {
     }
 }
 
-/// A project control plane, by the name under which it was discovered. Single mode knows one, [`ProjectName::single`].
+/// A project control plane, by the name under which it was discovered. Single mode has one, [`ProjectName::single`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct ProjectName(Arc<str>);
@@ -92,28 +91,28 @@ impl From<ProjectName> for String {
 }
 
 impl ProjectName {
-    /// A name as discovery gives it.
+    /// Makes a project name from the name that discovery gives.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// The one project of single mode: the cluster that the manager runs in.
+    /// Returns the one project of single mode: the cluster that the manager runs in.
     pub fn single() -> Self {
         Self::new("single")
     }
 
-    /// The name.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Value of the label `meta.datumapis.com/upstream-cluster-name`: `cluster-` and the name with `/` as `_`.
+    /// Returns the value of the label `meta.datumapis.com/upstream-cluster-name`: `cluster-` and the name with `/` as `_`.
     pub fn label_value(&self) -> String {
         format!("cluster-{}", self.0.replace('/', "_"))
     }
 
-    /// The inverse of [`Self::label_value`]: the last path segment counts, so `cluster-_org_p` is `p`.
-    /// `None` when the value was not written by a federator.
+    /// Inverse of [`Self::label_value`]. Only the last path segment counts, so `cluster-_org_p` is `p`. `None` if no federator
+    /// wrote the value.
     pub fn from_label_value(value: &str) -> Option<Self> {
         let name = value.strip_prefix("cluster-")?;
         name.rsplit('_').next().filter(|n| !n.is_empty()).map(Self::new)
@@ -126,15 +125,15 @@ impl fmt::Display for ProjectName {
     }
 }
 
-/// Hub and cell namespace of a project namespace, from that namespace's uid.
+/// Returns the hub and cell namespace for the uid of a project namespace.
 pub fn hub_namespace(project_namespace_uid: &str) -> String {
     HubNamespace::of(project_namespace_uid)
 }
 
-/// Name of a WorkloadDeployment: `<workload>-<placement>-<city>`.
+/// Returns the name of a WorkloadDeployment: `<workload>-<placement>-<city>`.
 ///
-/// It becomes a label value on every Instance, so it must be a label of at most [`MAX_LABEL`] characters.
-/// `Err` names the parts, the length and the limit.
+/// It is a label value on every Instance, so it must be a label of at most [`MAX_LABEL`] characters. `Err` names the parts, the
+/// length and the limit.
 pub fn deployment_name(workload: &str, placement: &str, city: &CityCode) -> Result<String, String> {
     let name = format!("{workload}-{placement}-{city}");
     match dns_label(&name) {
@@ -148,110 +147,110 @@ pub fn deployment_name(workload: &str, placement: &str, city: &CityCode) -> Resu
     }
 }
 
-/// Name of the Instance with this ordinal.
+/// Returns the name of the Instance with this ordinal.
 pub fn instance_name(deployment: &str, ordinal: u32) -> String {
     format!("{deployment}-{ordinal}")
 }
 
-/// Ordinal of an Instance: the digits after the last dash. `None` when there are none.
+/// Returns the ordinal of an Instance: the digits after the last dash. `None` if there are none.
 pub fn instance_ordinal(name: &str) -> Option<u32> {
     name.rsplit_once('-').and_then(|(_, digits)| digits.parse().ok())
 }
 
-/// Name of the deployment that the Instance of this name is one of; `None` when it has no ordinal.
+/// Returns the deployment that an Instance of this name belongs to; `None` if the name has no ordinal.
 pub fn deployment_of_instance(name: &str) -> Option<&str> {
     instance_ordinal(name)?;
     name.rsplit_once('-').map(|(deployment, _)| deployment)
 }
 
-/// Name of the NetworkBinding of a deployment's interface with this index.
+/// Returns the name of the NetworkBinding for a deployment's interface with this index.
 pub fn network_binding_name(deployment: &str, interface: usize) -> String {
     format!("{deployment}-net-{interface}")
 }
 
-/// Name of the n-th SubnetClaim of ours in a network context.
+/// Returns the name of our n-th SubnetClaim in a network context.
 pub fn subnet_claim_name(context: &str, n: usize) -> String {
     format!("{context}-{n}")
 }
 
-/// Name of an Instance's ResourceClaim in its project.
+/// Returns the name of an Instance's ResourceClaim in its project.
 pub fn resource_claim_name(instance: &str) -> String {
     format!("{CLAIM_PREFIX}{instance}")
 }
 
-/// The Instance that a ResourceClaim of this name is for; `None` when the name is not one of ours.
+/// Returns the Instance that a ResourceClaim of this name is for; `None` if the name is not one of ours.
 pub fn claimant_of(claim: &str) -> Option<&str> {
     claim.strip_prefix(CLAIM_PREFIX)
 }
 
-/// What the name of an Instance's ResourceClaim begins with.
+/// Prefix of the name of an Instance's ResourceClaim.
 const CLAIM_PREFIX: &str = "instance-";
 
-/// Name of the binding that Karmada makes for a template (fact 2).
+/// Returns the name of the binding that Karmada creates for a template (fact 2).
 pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{name}-{}", kind.to_lowercase())
 }
 
-/// Name of the binding that Karmada makes for the copy of a WorkloadDeployment.
+/// Returns the name of the binding that Karmada creates for the copy of a WorkloadDeployment.
 pub fn deployment_binding(deployment: &str) -> String {
     binding_name(Template::DEPLOYMENT, deployment)
 }
 
-/// The names of city policies, in both directions.
+/// Names of city policies, in both directions.
 #[derive(Debug)]
 pub enum CityPolicyName {}
 
 impl CityPolicyName {
     const PREFIX: &str = "city-";
 
-    /// Name of the PropagationPolicy that sends a city's deployments to its cluster.
+    /// Returns the name of the PropagationPolicy that sends a city's deployments to its cluster.
     pub fn of(city: &CityCode) -> String {
         format!("{}{city}", Self::PREFIX)
     }
 
-    /// The city whose policy has this name; `None` when it is no city policy's.
+    /// Returns the city whose policy has this name; `None` if it is no city policy's name.
     pub fn parse(name: &str) -> Option<CityCode> {
         name.strip_prefix(Self::PREFIX).and_then(|city| CityCode::parse(city).ok())
     }
 }
 
-/// The names of hub and cell namespaces, in both directions.
+/// Names of hub and cell namespaces, in both directions.
 #[derive(Debug)]
 pub enum HubNamespace {}
 
 impl HubNamespace {
     const PREFIX: &str = "ns-";
 
-    /// Hub and cell namespace of the project namespace with this uid.
+    /// Returns the hub and cell namespace of the project namespace with this uid.
     pub fn of(project_namespace_uid: &str) -> String {
         format!("{}{project_namespace_uid}", Self::PREFIX)
     }
 
-    /// Uid of the project namespace that a namespace of this name mirrors; `None` when it mirrors none.
+    /// Returns the uid of the project namespace that a namespace of this name mirrors; `None` if it mirrors none.
     pub fn parse(name: &str) -> Option<&str> {
         name.strip_prefix(Self::PREFIX).filter(|uid| !uid.is_empty())
     }
 
-    /// Whether a name is made of a uid as Kubernetes gives them.
+    /// True if the name is made of a uid in Kubernetes' form.
     pub fn is_form_of(name: &str) -> bool {
         Self::parse(name).is_some_and(is_uuid)
     }
 }
 
-/// Whether a uid is one as Kubernetes gives them: 36 characters, lower case hex digits in five groups.
+/// True if a uid has Kubernetes' form: 36 characters, lower case hex digits in five groups.
 pub fn is_uuid(uid: &str) -> bool {
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     uid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uid.chars().all(|c| c == '-' || is_hex(c))
 }
 
-/// The object that Karmada makes a binding for.
+/// The object that Karmada creates a binding for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Template {
     /// The copy of a WorkloadDeployment, by name.
     Deployment(String),
     /// A companion.
     Companion(DataRef),
-    /// Something that is not of our making.
+    /// An object that the operator did not create.
     #[default]
     Foreign,
 }
@@ -259,7 +258,7 @@ pub enum Template {
 impl Template {
     const DEPLOYMENT: &str = "WorkloadDeployment";
 
-    /// The template of this kind and name.
+    /// Returns the template of this kind and name.
     pub fn of(kind: &str, name: String) -> Self {
         if kind == Self::DEPLOYMENT {
             return Self::Deployment(name);
@@ -268,7 +267,7 @@ impl Template {
         source.map_or(Self::Foreign, |kind| Self::Companion(DataRef { kind, name }))
     }
 
-    /// The template that a binding's name speaks of.
+    /// Returns the template of the binding with this name.
     pub fn of_binding(binding: &str) -> Self {
         let named = |kind: &str| binding.strip_suffix(&binding_name(kind, "")).filter(|name| !name.is_empty());
         if let Some(name) = named(Self::DEPLOYMENT) {
@@ -281,29 +280,29 @@ impl Template {
         data_refs.next().map_or(Self::Foreign, Self::Companion)
     }
 
-    /// Whether it is the copy of a WorkloadDeployment.
+    /// True if it is the copy of a WorkloadDeployment.
     pub fn is_deployment(&self) -> bool {
         matches!(self, Self::Deployment(_))
     }
 }
 
-/// The cluster whose Works Karmada keeps in this namespace of the hub (fact 3); nothing of any other namespace.
+/// Returns the cluster whose Works Karmada keeps in this hub namespace (fact 3); `None` for any other namespace.
 pub fn cluster_of_works(namespace: &str) -> Option<&str> {
     namespace.strip_prefix("karmada-es-").filter(|cluster| !cluster.is_empty())
 }
 
-/// Paths under which API servers ask the admission webhooks (contract, section 6).
+/// Paths at which API servers call the admission webhooks.
 pub mod webhook {
     /// Judges Workloads.
     pub const VALIDATE_WORKLOAD: &str = "/validate-compute-datumapis-com-v1alpha-workload";
-    /// Gives Workloads defaults. There are none in this generation: a configuration of the Go operator's that still asks gets
-    /// a yes.
+    /// Sets defaults of Workloads. There are none in this version: a webhook configuration of the Go operator that still calls it
+    /// gets "allowed".
     pub const MUTATE_WORKLOAD: &str = "/mutate-compute-datumapis-com-v1alpha-workload";
     /// Judges WorkloadDeployments.
     pub const VALIDATE_DEPLOYMENT: &str = "/validate-compute-datumapis-com-v1alpha-workloaddeployment";
 }
 
-/// RFC 1123 label: what a namespace, a label value of ours and most derived names must be. `Err` says what is wrong.
+/// Checks an RFC 1123 label, the form of a namespace, a label value of ours and most derived names. `Err` says what is wrong.
 pub fn dns_label(text: &str) -> Result<(), String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -323,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_city_has_one_spelling() {
+    fn city_code_in_any_spelling_has_one_canonical_form() {
         assert_eq!(CityCode::parse("DFW").unwrap(), CityCode::parse(" dfw ").unwrap());
         assert_eq!(CityCode::parse("San Jose").unwrap().policy_name(), "city-san-jose");
         for (written, label) in [("DFW", "DFW"), (" dfw", "dfw"), ("San Jose", "san-jose"), ("ord", "ord")] {
@@ -334,14 +333,14 @@ mod tests {
         }
     }
 
-    /// A Kelvin sign passed as a k, and no Instance could be labelled with it.
+    /// A Kelvin sign passed as a `k`, and then no Instance could carry the label.
     #[test]
-    fn a_city_with_a_letter_that_only_looks_like_one_is_refused() {
+    fn city_code_with_kelvin_sign_is_refused() {
         assert!(CityCode::parse("\u{212A}ul").is_err());
     }
 
     #[test]
-    fn project_names_survive_the_label() {
+    fn project_name_survives_the_label() {
         let single = ProjectName::single();
         assert_eq!(single.label_value(), "cluster-single");
         for (label, name) in
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_over_long_deployment_name_says_by_how_much() {
+    fn deployment_name_over_the_limit_reports_the_excess() {
         let dfw = CityCode::parse("dfw").unwrap();
         assert_eq!(deployment_name("web", "main", &dfw).unwrap(), "web-main-dfw");
         let error = deployment_name(&"w".repeat(60), "main", &dfw).unwrap_err();
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_apart_as_they_are_put_together() {
+    fn derived_name_is_parsed_back() {
         let dfw = CityCode::parse("dfw").unwrap();
         assert_eq!(CityPolicyName::parse(&CityPolicyName::of(&dfw)), Some(dfw));
         assert_eq!((CityPolicyName::parse("city-"), CityPolicyName::parse("theirs")), (None, None));
@@ -394,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinals() {
+    fn instance_name_is_split_into_deployment_and_ordinal() {
         assert_eq!(instance_ordinal("web-main-dfw-12"), Some(12));
         assert_eq!(instance_ordinal("web-main-dfw"), None);
         assert_eq!(instance_ordinal("web"), None);

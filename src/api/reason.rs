@@ -1,45 +1,45 @@
-//! Reasons of conditions and Events: each once, with how it ranks, what it speaks of, and whether it may travel.
+//! Reasons of conditions and Events: each is defined once, with its rank, its class, and whether it travels between planes.
 
 use std::fmt;
 
-/// What a reason speaks of.
+/// Subject of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// All is well.
+    /// No problem.
     Success,
-    /// Things take their course.
+    /// Work in progress.
     Progress,
-    /// The Instance itself, in its provider's words.
+    /// The Instance itself, as its provider reports it.
     Instance,
     /// Networks.
     Network,
     /// Quota.
     Quota,
-    /// Referenced data on its way.
+    /// Referenced data that has not arrived.
     Data,
-    /// A ConfigMap or Secret that cannot be copied; whoever owns it, or refers to it, can mend it.
+    /// A ConfigMap or Secret that cannot be copied; its owner or the referring user can fix it.
     Source,
-    /// What happens between the hub and the cell.
+    /// Delivery between the hub and the cell.
     Delivery,
     /// A Workload's placement.
     Placement,
-    /// Used in Events alone.
+    /// Used only in Events.
     Event,
-    /// Another component's own word, passed on as it is.
+    /// Another component's own reason, passed on unchanged.
     Foreign,
 }
 
-/// Who can mend what a reason speaks of, where somebody has to.
+/// Party that can resolve a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitsFor {
-    /// Whoever owns the Workload, or what it refers to.
+    /// The owner of the Workload or of the data that it refers to.
     Tenant,
-    /// Whoever runs the federation, as far as anybody can tell.
+    /// The operators of the federation, as far as is known.
     Platform,
 }
 
 impl WaitsFor {
-    /// The label of metrics; alerts, which call for whoever runs the federation, rest on it.
+    /// Returns the metric label. Alerts for the federation's operators depend on it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Tenant => "tenant",
@@ -51,19 +51,19 @@ impl WaitsFor {
 /// Builds [`Reason`] from one table, so that a reason without a rank, a class or a spelling does not compile.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident: $class:ident, rank $rank:literal, $travel:ident $(, $tenant:ident)?;)*) => {
-        /// Why a condition is as it is, or an Event was sent: a CamelCase word for machines.
+        /// Machine-readable cause of a condition or an Event, in CamelCase.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($(#[$doc])* $name,)*
-            /// A word of another component (a provider, network services, the Go operator) that has no rank here.
+            /// A reason of another component (a provider, network services, the Go operator) that has no rank here.
             Foreign(String),
         }
 
         impl Reason {
-            /// All of our own.
+            /// All of our own reasons.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// As it stands in conditions and Events.
+            /// Returns the spelling in conditions and Events.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$name => stringify!($name),)*
@@ -71,7 +71,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// How bad it is; the worst of several is the one shown (contract, sections 3.1 to 3.3).
+            /// Returns the severity. Of several reasons the one with the highest rank is shown.
             pub fn rank(&self) -> u8 {
                 match self {
                     $(Self::$name => $rank,)*
@@ -79,7 +79,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What it speaks of.
+            /// Returns the subject of the reason.
             pub fn class(&self) -> Class {
                 match self {
                     $(Self::$name => Class::$class,)*
@@ -87,7 +87,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Who can mend it: a tenant where the table says so.
+            /// Returns the party that can resolve it: the tenant if the table says so, else the platform.
             pub fn waits_for(&self) -> WaitsFor {
                 match self {
                     $(Self::$name => waits_for!($($tenant)?),)*
@@ -95,7 +95,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Whether it is taken over from what another plane or component says, with its own rank: users know it.
+            /// True if it is taken over from another plane or component with its own rank, because users know it.
             pub fn travels(&self) -> bool {
                 match self {
                     $(Self::$name => travel!($travel),)*
@@ -106,7 +106,7 @@ macro_rules! reasons {
     };
 }
 
-/// The word for "travels" in the table.
+/// Maps the table's word for "travels" to a bool.
 macro_rules! travel {
     (travels) => {
         true
@@ -116,7 +116,7 @@ macro_rules! travel {
     };
 }
 
-/// The word for "a tenant can mend it" in the table; without it the platform has to.
+/// Maps the table's word for "a tenant can resolve it"; without the word the platform has to.
 macro_rules! waits_for {
     (tenant) => {
         WaitsFor::Tenant
@@ -127,13 +127,13 @@ macro_rules! waits_for {
 }
 
 reasons! {
-    /// Instance, and provider.
+    /// Instance: ready, as its provider reports.
     Available: Success, rank 0, stays;
-    /// Quota is not configured, nothing is counted.
+    /// Quota is not configured, so nothing is counted.
     QuotaDisabled: Success, rank 0, stays;
     /// Quota is granted.
     QuotaAvailable: Success, rank 0, stays;
-    /// Networks are there.
+    /// Networks are ready.
     NetworkReady: Success, rank 0, stays;
     /// WorkloadDeployment: at least one Instance is ready.
     StableInstanceFound: Success, rank 0, stays;
@@ -145,13 +145,13 @@ reasons! {
     AvailableDeploymentFound: Success, rank 0, stays;
     /// Companions are in place.
     Ready: Success, rank 0, stays;
-    /// The cell has what the hub was given.
+    /// Applied on the cell.
     Propagated: Success, rank 0, stays;
-    /// Instance of a cell: the hub cannot be told of it yet.
+    /// Instance of a cell: its copy cannot be written to the hub yet.
     NotWrittenBack: Progress, rank 0, stays;
-    /// Nothing looked at yet.
+    /// Not evaluated yet.
     Pending: Progress, rank 0, stays;
-    /// Instance: gates are left.
+    /// Instance: scheduling gates are left.
     SchedulingGatesPresent: Progress, rank 0, stays;
     /// Instance: the provider has not programmed it.
     PendingProgramming: Progress, rank 1, stays;
@@ -159,7 +159,7 @@ reasons! {
     Provisioning: Progress, rank 1, stays;
     /// Quota has not answered yet.
     PendingEvaluation: Progress, rank 0, stays;
-    /// Instance and WorkloadDeployment: stopped until whoever suspended its project lets it go on.
+    /// Instance and WorkloadDeployment: stopped while its project is suspended.
     Suspended: Instance, rank 8, stays;
     /// WorkloadDeployment: no instance is ready yet.
     InstancesProvisioning: Progress, rank 1, stays;
@@ -167,19 +167,19 @@ reasons! {
     NoAvailablePlacements: Progress, rank 0, stays;
     /// Placement: none of its deployments is available.
     NoAvailableDeployments: Progress, rank 0, stays;
-    /// Instance, of its provider: the image cannot be had.
+    /// Instance, from its provider: the image cannot be pulled.
     ImageUnavailable: Instance, rank 5, stays, tenant;
-    /// Instance, of its provider: it starts and ends again and again.
+    /// Instance, from its provider: it starts and exits repeatedly.
     InstanceCrashing: Instance, rank 5, stays, tenant;
-    /// Instance, of its provider: what it is told to run cannot be run.
+    /// Instance, from its provider: its configuration cannot be run.
     ConfigurationError: Instance, rank 5, stays, tenant;
-    /// WorkloadDeployment: the cell's API server does not take an Instance of it.
+    /// WorkloadDeployment: the cell's API server rejects an Instance of it.
     InstanceRefused: Instance, rank 5, stays;
-    /// Networks are on their way.
+    /// Networks are being created.
     NetworkProvisioning: Network, rank 2, stays;
-    /// A network cannot be made in the location.
+    /// A network cannot be created in the location.
     NetworkFailedToCreate: Network, rank 7, travels;
-    /// A network that is asked for does not exist.
+    /// A requested network does not exist.
     NetworkNotFound: Network, rank 6, travels, tenant;
     /// The network's project is unknown to the network services.
     ProjectUnresolved: Network, rank 6, travels;
@@ -189,161 +189,161 @@ reasons! {
     NoMatchingLocation: Network, rank 2, stays;
     /// Network services, and the Go operator: the cell knows several locations of the deployment's city.
     AmbiguousServingLocation: Network, rank 8, stays;
-    /// Network services: the location is not the one that was asked for.
+    /// Network services: the location is not the requested one.
     LocationMismatch: Network, rank 8, stays;
-    /// The project has not enough left.
+    /// The project has not enough quota left.
     QuotaExceeded: Quota, rank 3, stays;
-    /// What is asked for cannot be counted.
+    /// The requested resources cannot be counted.
     ValidationFailed: Quota, rank 3, stays, tenant;
-    /// Quota does not answer, or not as it should.
+    /// The quota backend does not answer, or answers with an error.
     QuotaBackendUnavailable: Quota, rank 3, stays;
-    /// There is no such project.
+    /// The quota backend knows no such project.
     QuotaProjectNotFound: Quota, rank 3, stays;
     /// The project has no such namespace.
     QuotaNamespaceNotFound: Quota, rank 3, stays;
-    /// Rights, definitions or settings are wrong: a person must act.
+    /// Permissions, definitions or settings are wrong: a person must act.
     QuotaMisconfigured: Quota, rank 3, stays;
-    /// The cell's namespace does not say which project it belongs to.
+    /// The cell's namespace does not name its project.
     QuotaProjectIDUnresolvable: Quota, rank 3, stays;
-    /// Quota looked away for so long that nobody can have set a budget.
+    /// Quota left the claim unevaluated for so long that the project probably has no budget.
     QuotaNoBudget: Quota, rank 3, stays;
-    /// Another cell holds the ResourceClaim that an Instance is to have.
+    /// Another cell holds the ResourceClaim that an Instance needs.
     QuotaClaimHeld: Quota, rank 3, stays;
     /// Instance: quota is not granted yet.
     PendingQuota: Quota, rank 3, stays;
     /// Instance, of the Go operator: quota is not granted.
     QuotaNotGranted: Quota, rank 3, stays;
-    /// The data that is referred to is being looked up.
+    /// The referenced data is being looked up.
     Resolving: Data, rank 4, stays;
-    /// Companions are on their way.
+    /// Companions have not arrived.
     AwaitingPropagation: Data, rank 4, stays;
     /// Instance, of the Go operator: companions are not in place.
     ReferencedDataNotReady: Data, rank 4, stays;
-    /// A source that is referred to does not exist.
+    /// A referenced source does not exist.
     SourceNotFound: Source, rank 5, travels, tenant;
     /// A source may not be read.
     SourceUnauthorized: Source, rank 5, travels;
-    /// A source, or all of them together, are larger than the limit.
+    /// A source, or all of them together, exceed the size limit.
     SourceTooLarge: Source, rank 5, travels, tenant;
-    /// It refers to more sources than it may.
+    /// The deployment refers to too many sources.
     TooManySources: Source, rank 5, travels, tenant;
-    /// A source's name leaves no room for the names that Karmada makes of it.
+    /// A source's name leaves no room for the names that Karmada derives from it.
     SourceNameTooLong: Source, rank 5, travels, tenant;
-    /// Where the companion is to be, there is an object of that name that is not ours.
+    /// The companion's name is taken by an object that is not ours.
     SourceNameTaken: Source, rank 5, travels;
-    /// The hub takes no copy of a source.
+    /// The hub rejects the copy of a source.
     SourceRefused: Source, rank 5, travels, tenant;
-    /// The copy of a source on the hub is to go, to be made anew, and cannot.
+    /// The copy of a source on the hub must be recreated, and its deletion is blocked.
     SourceCopyHeld: Source, rank 5, travels;
     /// No cluster carries the city's label.
     NoClusterForCity: Delivery, rank 6, stays;
-    /// The city's cluster does not answer.
+    /// The city's cluster is not ready.
     ClusterNotReady: Delivery, rank 6, stays;
-    /// The cluster that has it has lost the city's label; it stays where it is.
+    /// The cluster that runs it has lost the city's label; it is kept there.
     CityLabelLost: Delivery, rank 0, stays;
-    /// The cluster that has it is to be drained, and something is in the way; it stays where it is.
+    /// The cluster that runs it is being drained, and the drain is blocked; it is kept there.
     DrainWaiting: Delivery, rank 0, stays;
-    /// Karmada found no place, for another reason.
+    /// Karmada found no cluster, for another reason.
     NotScheduled: Delivery, rank 6, stays;
-    /// The cluster refuses it, or has not taken it.
+    /// The cluster rejects it, or has not applied it.
     NotApplied: Delivery, rank 6, stays;
-    /// Karmada made no binding, or somebody removed it.
+    /// Karmada created no binding, or the binding was removed.
     BindingMissing: Delivery, rank 6, stays;
-    /// Instance: the cell that runs it does not hold its copy on the hub, and does not get it yet.
+    /// Instance: another cell holds its copy on the hub, and the hand-over has to wait.
     HandOverWaits: Delivery, rank 6, stays;
-    /// Somebody has suspended what Karmada does with it.
+    /// Propagation is suspended in Karmada.
     PropagationSuspended: Delivery, rank 6, stays;
-    /// A policy that is not ours sends it elsewhere.
+    /// Another policy sends it elsewhere.
     ClaimedByAnotherPolicy: Delivery, rank 6, stays;
-    /// The deployment is on its way without its data.
+    /// The deployment is propagated without its dependencies.
     DependenciesNotPropagated: Delivery, rank 6, stays;
-    /// The hub does not answer, or does not show what it holds: what becomes of the deployment is not known.
+    /// The hub does not answer, or does not show its objects: the status of the deployment is unknown.
     HubUnavailable: Delivery, rank 6, stays;
-    /// The hub does not take what is to be written there.
+    /// The hub rejects a write.
     HubRefused: Delivery, rank 6, stays;
-    /// The deployment's namespace on the hub is on its way out.
+    /// The deployment's namespace on the hub is terminating.
     HubNamespaceTerminating: Delivery, rank 6, stays;
-    /// The deployment's copy on the hub is to go and cannot.
+    /// The deployment's copy on the hub must be deleted, and its deletion is blocked.
     HubCopyHeld: Delivery, rank 6, stays;
-    /// Many known objects are missing, and nothing is deleted until it is clear why.
+    /// Many known objects are missing, and nothing is deleted until the cause is clear.
     DeletionsPaused: Delivery, rank 6, stays;
-    /// Other large deployments of the namespace are brought to the hub first.
+    /// Other large deployments of the namespace are copied to the hub first.
     RateLimited: Delivery, rank 6, stays;
-    /// The project's API server does not take Instances of the deployment, which run; all is well otherwise.
+    /// The project's API server rejects the copies of the deployment's Instances, which run without a problem.
     InstancesNotShown: Delivery, rank 0, stays, tenant;
-    /// Workload, placement and WorkloadDeployment: the project's API server does not take what this operator writes there.
+    /// Workload, placement and WorkloadDeployment: the project's API server rejects the operator's writes.
     ProjectRefused: Delivery, rank 6, stays, tenant;
     /// Placement: none of its cities is bound in the project.
     NoMatchingLocations: Placement, rank 6, stays;
-    /// Placement and Workload: something in the spec cannot be carried out; the message says what and how to mend it.
+    /// Placement and Workload: the spec cannot be carried out; the message says why and how to fix it.
     InvalidPlacement: Placement, rank 8, stays, tenant;
-    /// Placement, Workload and WorkloadDeployment: it asks for more than it may; the message names the limit and the value.
+    /// Placement, Workload and WorkloadDeployment: it exceeds a limit; the message names the limit and the value.
     LimitExceeded: Placement, rank 8, stays, tenant;
-    /// Placement: a WorkloadDeployment of the wanted name belongs to somebody else.
+    /// Placement: a WorkloadDeployment of the wanted name belongs to another owner.
     DeploymentNameTaken: Placement, rank 8, stays, tenant;
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
-    /// Placement and Workload: a quota, a webhook or a policy of the project does not let a deployment be written.
+    /// Placement and Workload: a quota, a webhook or a policy of the project rejects a deployment.
     DeploymentDenied: Placement, rank 8, stays, tenant;
-    /// Workload: it is being deleted, and its deployments do not go.
+    /// Workload: it is being deleted, and the deletion of its deployments is blocked.
     DeletionWaits: Placement, rank 8, stays;
-    /// Workload: autoscaling is asked for, which this operator does not do.
+    /// Workload: it asks for autoscaling, which the operator does not do.
     AutoscalingNotServed: Placement, rank 0, stays;
     /// Event: a ResourceClaim was left behind.
     QuotaClaimOrphaned: Event, rank 0, stays;
-    /// Event: something that was removed is made anew.
+    /// Event: a removed object is recreated.
     Repaired: Event, rank 0, stays;
     /// Event: a hub Instance cannot be shown in a project.
     Quarantined: Event, rank 0, stays;
-    /// Event: an Instance that somebody has made in a project stands where another is to be shown.
+    /// Event: an Instance that a user created in a project has the name of one to be shown.
     PlaceTaken: Event, rank 0, stays;
-    /// Event: a policy goes although companions are still claimed by it.
+    /// Event: a policy is deleted although it still claims companions.
     CompanionsStillClaimed: Event, rank 0, stays;
-    /// Event: a policy that nobody needs waits for companions that it claims.
+    /// Event: an unneeded policy waits for companions that it claims.
     AwaitingCompanions: Event, rank 0, stays;
     /// Event: a hub namespace belongs to a project that does not exist.
     Stranded: Event, rank 0, stays;
-    /// Event: the operator cannot read an object, or what it has noted on it, and leaves it as it is.
+    /// Event: the operator cannot read an object, or its own annotation on it, and leaves the object unchanged.
     Unreadable: Event, rank 0, stays;
-    /// Event: the hub does not take the removal of what nobody needs any more.
+    /// Event: the hub rejects the deletion of unneeded objects.
     RemovalRefused: Event, rank 0, stays;
-    /// Event: Karmada still keeps on a cluster what is deleted on the hub.
+    /// Event: Karmada keeps an object on a cluster that is deleted on the hub.
     LeftOnCluster: Event, rank 0, stays;
-    /// Event: what was held back is deleted again.
+    /// Event: paused deletions are resumed.
     DeletionsResumed: Event, rank 0, stays;
-    /// Event: a city did not arrive where a drain sent it, and is brought back.
+    /// Event: a city did not arrive on the target cluster of a drain, and is brought back.
     DrainFailed: Event, rank 0, stays;
-    /// Event: nothing of a city is to leave a cluster any more.
+    /// Event: a drain ended; nothing of the city has to leave the cluster.
     DrainEnded: Event, rank 0, stays;
-    /// Event: which of several clusters with a city's label has the city, or that several have it.
+    /// Event: several clusters carry a city's label; the message names the one that has the city, or all that have it.
     SeveralClusters: Event, rank 0, stays;
-    /// Event: a field that somebody else set in a city's policy is removed again.
+    /// Event: a field that another writer set in a city's policy is removed again.
     PolicyFieldsRemoved: Event, rank 0, stays;
-    /// Event: a city is spelt in several ways, and each of them counts.
+    /// Event: a city is spelt in several ways, and all of them count.
     SeveralSpellings: Event, rank 0, stays;
-    /// Event: going back to claims takes data away from a city.
+    /// Event: the rollback to claims removes data from a city.
     DataWillBeLost: Event, rank 0, stays;
-    /// Event: a policy of the Go operator has come a step nearer to dependencies.
+    /// Event: a policy of the Go operator has moved one step towards dependencies.
     MigrationStep: Event, rank 0, stays;
-    /// Event: Karmada on this hub does not bring dependencies, so that policies of the Go operator stay as they are.
+    /// Event: Karmada on this hub does not propagate dependencies, so policies of the Go operator are kept as they are.
     MigrationRefused: Event, rank 0, stays;
-    /// Event: what another field manager owned of an object that is made from another passes to this operator.
+    /// Event: fields of another field manager on an object that the operator derives pass to the operator.
     FieldsTakenOver: Event, rank 0, stays;
-    /// Event: somebody else takes back again and again what is written into an object.
+    /// Event: another writer repeatedly reverts the operator's writes to an object.
     WritesTakenBack: Event, rank 0, stays;
-    /// Event: the API server leaves out, or changes, what is written into an object.
+    /// Event: the API server drops or changes fields that the operator writes.
     WritesNotKept: Event, rank 0, stays;
-    /// Event: an Instance that has no place among those of its deployment is deleted.
+    /// Event: an Instance is deleted, because its ordinal is out of range or another Instance has it.
     StrayInstance: Event, rank 0, stays;
-    /// The claim of a cell that is no member any more is deleted, and its successor may make its own.
+    /// Event: the claim of a cell that is no member any more is deleted, and its successor may create its own.
     ClaimFreed: Event, rank 0, stays;
     /// Event: the gate of an Instance that waited for its data is open.
     GateOpened: Event, rank 0, stays;
-    /// Event: an Instance is deleted, since fewer are wanted or its template is another by now.
+    /// Event: an Instance is deleted, because fewer are wanted or its template has changed.
     Terminating: Event, rank 0, stays;
-    /// Event: another number of Instances is wanted.
+    /// Event: the number of wanted Instances has changed.
     Scaled: Event, rank 0, stays;
-    /// Event: no deployment can show whether Karmada brings dependencies, so that policies of the Go operator wait.
+    /// Event: no deployment can show whether Karmada propagates dependencies, so policies of the Go operator wait.
     MigrationWaits: Event, rank 0, stays;
 }
 

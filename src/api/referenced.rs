@@ -1,26 +1,26 @@
-//! References to ConfigMaps and Secrets, in the one form that annotations carry: `Kind/name`.
+//! References to ConfigMaps and Secrets, in the form of the annotations: `Kind/name`.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name of a source: Karmada's binding of it is `<name>-configmap`, which must be a name as well.
+/// Longest name of a source: the name of its binding, `<name>-configmap`, must be a valid name as well.
 pub const MAX_SOURCE_NAME: usize = 242;
 
-/// How many users a companion names. Metadata holds 256 KiB, and Karmada writes the companion on every cell whenever it
+/// Most users that a companion names. Metadata holds 256 KiB, and Karmada updates the companion on every cell whenever it
 /// changes.
 pub const MAX_NAMED_USERS: usize = 32;
 
-/// What stands for the names where there are more, as the list's only entry. It is no name that a deployment can have; the
-/// Go operator keeps it when it adds a name, and keeps a companion of which an entry names nobody.
+/// The only entry of the list if there are more users. No deployment can have this name. The Go operator keeps the entry when it
+/// adds a name, and keeps a companion with an entry that names no deployment.
 pub const MANY_USERS: &str = "more than 32";
 
-/// What takes that one's place when nobody is known to use the companion any more, before it is deleted. Whoever uses it from
-/// then on changes the list, and with it the version that a deletion goes by: also of one that was sent long ago.
+/// The only entry of the list before an unused companion is deleted. A later user changes the list, and with it the
+/// resourceVersion that the deletion requires. That holds even for a delete request sent long before.
 pub const NO_USERS: &str = "nobody any more";
 
-/// What can be referred to. A kind is added here, in what reads references (`plan::references`), in the roles and in the
-/// script that teaches Karmada about dependencies; a test compares the latter two with [`Self::ALL`].
+/// Kinds that can be referred to. A new kind also needs: `plan::references`, the roles, and the script that teaches Karmada about
+/// dependencies. A test compares the latter two with [`Self::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SourceKind {
     /// `v1` ConfigMap
@@ -30,10 +30,10 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Every one, in order.
+    /// All kinds, in order.
     pub const ALL: [Self; 2] = [Self::ConfigMap, Self::Secret];
 
-    /// The kind's name.
+    /// Returns the kind's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -41,7 +41,7 @@ impl SourceKind {
         }
     }
 
-    /// Its resource in API paths and roles.
+    /// Returns the resource name in API paths and roles.
     pub fn plural(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmaps",
@@ -49,7 +49,7 @@ impl SourceKind {
         }
     }
 
-    /// Whether the values under `data` are in base64, and the object has a type that says what they are.
+    /// True if the values under `data` are in base64 and the object has a type.
     pub fn is_encoded(self) -> bool {
         match self {
             Self::ConfigMap => false,
@@ -58,30 +58,30 @@ impl SourceKind {
     }
 }
 
-/// One of something for each kind.
+/// One value for each kind.
 #[derive(Clone, Debug, Default)]
 pub struct PerKind<T>([T; SourceKind::ALL.len()]);
 
 impl<T> PerKind<T> {
-    /// What `make` makes of each kind.
+    /// Makes a value for each kind.
     pub fn new(make: impl FnMut(SourceKind) -> T) -> Self {
         Self(SourceKind::ALL.map(make))
     }
 
-    /// That of a kind.
+    /// Returns the value for a kind.
     pub fn get(&self, kind: SourceKind) -> &T {
         &self.0[kind as usize]
     }
 
-    /// That of every kind, in order.
+    /// Iterates over the values of all kinds, in order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }
 }
 
-/// One ConfigMap or Secret of a namespace; ConfigMaps sort first, then by name.
+/// One ConfigMap or Secret of a namespace. ConfigMaps sort first, then by name.
 ///
-/// It serialises as `Kind/name`, and only what an API server would take as a name is read back.
+/// It serialises as `Kind/name`, and only a valid object name is decoded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DataRef {
@@ -92,17 +92,17 @@ pub struct DataRef {
 }
 
 impl DataRef {
-    /// A ConfigMap.
+    /// Refers to a ConfigMap.
     pub fn config_map(name: &str) -> Self {
         Self { kind: SourceKind::ConfigMap, name: name.into() }
     }
 
-    /// A Secret.
+    /// Refers to a Secret.
     pub fn secret(name: &str) -> Self {
         Self { kind: SourceKind::Secret, name: name.into() }
     }
 
-    /// Whether an API server would take the name: a DNS subdomain.
+    /// True if an API server accepts the name: a DNS subdomain.
     pub fn is_valid(&self) -> bool {
         let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         let label = |part: &str| {
@@ -145,13 +145,14 @@ impl FromStr for DataRef {
     }
 }
 
-/// The value of an annotation that lists references to data, sorted and distinct.
+/// Returns the value of an annotation that lists references to data, sorted and distinct.
 pub fn to_annotation<'a>(data_refs: impl IntoIterator<Item = &'a DataRef>) -> String {
     let sorted: std::collections::BTreeSet<&DataRef> = data_refs.into_iter().collect();
     serde_json::json!(sorted.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
 }
 
-/// The references in the value of an annotation. What is none is left out; a text that is no list of texts has none.
+/// Returns the references in the value of an annotation. Invalid entries are left out. A text that is no list of strings has
+/// none.
 pub fn from_annotation(text: &str) -> Vec<DataRef> {
     let list: Vec<String> = serde_json::from_str(text).unwrap_or_default();
     list.iter().filter_map(|text| text.parse().ok()).collect()
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_own() {
+    fn per_kind_value_belongs_to_its_kind() {
         let names = PerKind::new(SourceKind::as_str);
         for kind in SourceKind::ALL {
             assert_eq!(*names.get(kind), kind.as_str());
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn references_sort_configmaps_first_and_survive_the_annotation() {
+    fn references_survive_the_annotation_with_configmaps_first() {
         let data_refs =
             [DataRef::secret("a"), DataRef::config_map("z"), DataRef::config_map("b.c"), DataRef::secret("a")];
         let text = to_annotation(&data_refs);
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_left_out() {
+    fn annotation_with_invalid_references_drops_them() {
         assert!(from_annotation("not json").is_empty());
         assert!(from_annotation(r#"{"a":1}"#).is_empty());
         let odd = r#"["Pod/a","ConfigMap","Secret/../x","Secret/","Secret/A","Secret/-a","Secret/a..b","Secret/ok"]"#;

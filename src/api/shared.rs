@@ -1,4 +1,4 @@
-//! Parts of objects, and objects in a snapshot: shared with whoever else has the same, printed and recorded as themselves.
+//! Parts of objects, and objects in a snapshot: stored once, shared by all holders, and serialised as the plain value.
 
 use std::{
     borrow::Cow,
@@ -11,8 +11,8 @@ use std::{
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A value that several may have, kept once. To clone it copies nothing; to record it writes it in full; to change it makes it
-/// another one.
+/// A value that several holders share. A clone copies nothing, serialisation writes it in full, and a change separates it from
+/// the others.
 #[derive(PartialEq, Eq)]
 pub struct Shared<T>(Arc<T>);
 
@@ -28,7 +28,7 @@ impl<T> Shared<T> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The value for as long as others have it.
+    /// Returns a reference that is valid while others hold the value.
     pub fn downgrade(&self) -> Weak<T> {
         Arc::downgrade(&self.0)
     }
@@ -48,7 +48,7 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-/// To change one that others have as well makes it another.
+/// A change to a shared value separates it from the other holders.
 impl<T: Clone> DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut T {
         Arc::make_mut(&mut self.0)
@@ -110,7 +110,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
     }
 }
 
-/// On the wire it is the value.
+/// On the wire it is the plain value.
 impl<T: JsonSchema> JsonSchema for Shared<T> {
     fn inline_schema() -> bool {
         T::inline_schema()

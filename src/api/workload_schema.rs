@@ -1,25 +1,25 @@
-//! Rules that the definition of Workloads states by itself, so that they hold where no webhook runs.
+//! Rules in the CustomResourceDefinition of Workloads, so that they hold where no webhook runs.
 //!
-//! They stand in this definition alone. A Workload is never copied, and API servers accept an update of a stored one whose
-//! violation does not change (Kubernetes 1.30 and later). WorkloadDeployments and Instances are made of stored Workloads, on
-//! planes that create them anew: a definition that refused what an earlier one accepted would end what runs.
+//! Only this definition has them. A Workload is never copied, and API servers accept an update of a stored one whose violation
+//! does not change (Kubernetes 1.30 and later). WorkloadDeployments and Instances derive from stored Workloads, on planes that
+//! recreate them. A definition there that is stricter than an earlier one would end what runs.
 
 use serde_json::{Value, json};
 
-/// From the schema of a Workload to that of its template's spec.
+/// Path from the schema of a Workload to that of its template's spec.
 const SPEC: &str = "/properties/spec/properties/template/properties/spec/properties";
 const CONTAINERS: &str = "/runtime/properties/sandbox/properties/containers/items/properties";
 const INGRESS: &str = "/networkInterfaces/items/properties/networkPolicy/properties/ingress/items/properties";
 
 /// Printable ASCII without `=`.
 const VARIABLE: &str = "^[ -<>-~]+$";
-/// Printable ASCII without blanks.
+/// Printable ASCII without spaces.
 const IMAGE: &str = "^[!-~]+$";
-/// The key of a ConfigMap or Secret: neither `.` nor something that begins with `..`.
+/// The key of a ConfigMap or Secret: it is not `.` and does not begin with `..`.
 const KEY: &str = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$";
-/// A relative path of which no part is `..` and which does not begin with `..`.
+/// A relative path that does not begin with `..` and has no part `..`.
 const PATH: &str = r"^([^/.][^/]*|\.([^/.][^/]*)?)(/([^/.][^/]*|\.([^/.][^/]*)?|\.\.[^/]+)?)*$";
-/// The name of a port: at least one letter, no dash at an end, no two dashes in a row.
+/// The name of a port: at least one letter, no dash at either end, no two dashes in a row.
 const PORT_NAME: &str = "^([a-z0-9]-?)*[a-z](-?[a-z0-9])*$";
 const PROTOCOL: &str = "^(TCP|UDP|SCTP)$";
 
@@ -57,7 +57,7 @@ fn of_containers() -> Vec<(String, Value)> {
     let at = |field: &str| format!("{CONTAINERS}{field}");
     let key = json!({ "pattern": KEY, "maxLength": 253 });
     let protocol = json!({ "pattern": format!("^$|{PROTOCOL}") });
-    // An empty value beside a source is none.
+    // An empty value beside a source counts as no value.
     let both = json!({ "required": ["value", "valueFrom"], "properties": { "value": { "minLength": 1 } } });
     let from = "/env/items/properties/valueFrom";
     vec![

@@ -43,7 +43,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// The reason, where it is one of ours; else the word as it stands.
+    /// Returns the reason, as one of ours if it is known.
     pub fn reason(&self) -> Reason {
         Reason::from(&*self.reason)
     }

@@ -67,7 +67,7 @@ impl WorkloadDeploymentSpec {
 }
 
 impl WorkloadDeployment {
-    /// Whether its Instances are to be kept stopped, with their places, until somebody lets it go on.
+    /// True if the cell keeps its Instances stopped, with their places, until the suspension ends.
     pub fn is_suspended(&self) -> bool {
         self.annotations().get(annotation::SUSPENDED).is_some_and(|value| value == SUSPENDED)
     }

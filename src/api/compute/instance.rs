@@ -89,7 +89,7 @@ pub struct InstanceStatus {
     pub dns: Option<Vec<Map<String, Value>>>,
 }
 
-/// A list of objects of which nothing is said.
+/// Schema of a list of arbitrary objects.
 fn any_entries(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

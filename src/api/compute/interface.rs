@@ -88,8 +88,8 @@ pub struct IngressPort {
     pub end_port: Option<i32>,
 }
 
-/// Number or name of a port. Every number that an API server stores can be read, also one that no port has: admission and
-/// the plan say so of the field, and the object stays readable.
+/// Number or name of a port. Every number that an API server stores can be decoded, also an invalid port. So the object stays
+/// readable, and admission and the plan report the field.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum PortReference {

@@ -1,4 +1,4 @@
-//! What runs: the template of an Instance, shared by all three kinds.
+//! The template of an Instance, shared by all three kinds.
 
 use std::collections::BTreeMap;
 
@@ -266,12 +266,12 @@ pub struct VirtualMachineRuntime {
     pub ports: Option<Vec<NamedPort>>,
 }
 
-/// A resource quantity, `500m` or `2Gi` or `1`. Numbers are read as well and written back as text, which means the same.
+/// A resource quantity: `500m`, `2Gi` or `1`. A number is decoded too, and written back as text with the same meaning.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct Quantity(pub String);
 
 impl InstanceTemplateSpec {
-    /// The template as versions read it that did not know the later fields. Their hashes are over that.
+    /// Returns the template as earlier versions decode it, without later fields. Their hashes cover exactly that.
     #[must_use]
     pub fn without_later_fields(&self) -> Self {
         let mut template = self.clone();

@@ -1,4 +1,4 @@
-//! `Workload`: what a tenant writes.
+//! `Workload`: the object that a tenant writes.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -51,8 +51,8 @@ pub struct Placement {
     pub scale_settings: ScaleSettings,
 }
 
-/// The most Instances that one deployment may be asked for. Objects of before may have more: the definitions say it of
-/// `minReplicas` alone, as they always did, and the rest is admission's to say of what is new.
+/// The most Instances of one deployment. Stored objects may have more: the definitions limit only `minReplicas`, as they always
+/// did. Admission applies the limit to new values of the other fields.
 pub const MAX_REPLICAS: i32 = 1000;
 
 /// How many instances, and how they are replaced.
@@ -74,8 +74,8 @@ pub struct ScaleSettings {
 }
 
 impl ScaleSettings {
-    /// Whether it asks for a number of instances that changes with their load. This operator does not scale by itself: it
-    /// leaves the number to whoever does.
+    /// True if the number of instances is meant to change with their load. The operator does not scale: it leaves the number to
+    /// an autoscaler.
     pub fn asks_for_autoscaling(&self) -> bool {
         self.max_replicas.is_some_and(|max| max > self.min_replicas)
             || self.metrics.as_ref().is_some_and(|metrics| !metrics.is_empty())

@@ -1,5 +1,5 @@
-//! Member clusters. Everything that hub policies rest on is in a Cluster's metadata; one whose spec or status has another form
-//! than is known here must not keep every city of every tenant waiting, so each field of them is read by itself.
+//! Member clusters. Hub policies depend only on a Cluster's metadata. Each field of spec and status is decoded by itself, so a
+//! Cluster of an unknown form does not block every city of every tenant.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -20,10 +20,10 @@ use super::StatusCondition;
 )]
 #[serde(from = "Value")]
 pub struct ClusterSpec {
-    /// Uid of the cluster's `kube-system` namespace, which Karmada notes when the cluster joins; empty when it did not.
+    /// Uid of the cluster's `kube-system` namespace, recorded by Karmada when the cluster joins; empty if it was not.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// What keeps objects away that do not tolerate it; ours tolerate nothing. Absent where it cannot be read.
+    /// Taints of the cluster. The operator's objects tolerate none. `None` if the field cannot be decoded.
     pub taints: Option<Vec<Taint>>,
 }
 
@@ -33,7 +33,7 @@ impl From<Value> for ClusterSpec {
     }
 }
 
-/// A field of a Cluster, which may be left out; nothing where it cannot be read.
+/// Decodes an optional field of a Cluster; `None` if it cannot be decoded.
 fn field<T: Default + DeserializeOwned>(of: &Value, name: &str) -> Option<T> {
     match of {
         Value::Object(fields) => match fields.get(name) {
@@ -54,18 +54,18 @@ pub struct Taint {
     /// Its value, mostly empty.
     #[serde(default)]
     pub value: String,
-    /// `NoSchedule`, `NoExecute`; others keep nothing away.
+    /// `NoSchedule` or `NoExecute`; others have no effect here.
     #[serde(default)]
     pub effect: String,
 }
 
-/// How a member cluster is.
+/// Status of a member cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", from = "Value")]
 pub struct ClusterStatus {
-    /// `Ready`, and others. Absent where they cannot be read.
+    /// `Ready`, and others. `None` if they cannot be decoded.
     pub conditions: Option<Vec<StatusCondition>>,
-    /// What it serves. Absent where that cannot be read.
+    /// Served APIs. `None` if they cannot be decoded.
     pub api_enablements: Option<Vec<ApiEnablement>>,
 }
 

@@ -1,4 +1,4 @@
-//! Objects of our neighbours, with only the fields that we use.
+//! Objects of neighbouring services, with only the fields that the operator uses.
 
 mod network;
 mod project;
@@ -16,10 +16,10 @@ pub use quota::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest};
 
 use super::compute::Condition;
 
-/// A status of which only the conditions matter here.
+/// A status of which only the conditions are read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct Conditions {
-    /// What its owner says of the object.
+    /// Conditions that the owner of the object reports.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }

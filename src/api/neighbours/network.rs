@@ -1,4 +1,4 @@
-//! Network services, `networking.datumapis.com/v1alpha`: where locations are, and what a deployment's networks need there.
+//! Network services, `networking.datumapis.com/v1alpha`: locations, and the objects that a deployment's networks need there.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use crate::api::{
 #[kube(group = "networking.datumapis.com", version = "v1alpha", kind = "LocationBinding", schema = "disabled")]
 #[serde(rename_all = "camelCase")]
 pub struct LocationBindingSpec {
-    /// The location that is opened; the binding's own name when absent.
+    /// The opened location; the binding's own name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location_ref: Option<LocationReference>,
-    /// Where it is; the city stands under [`label::TOPOLOGY_CITY`].
+    /// Topology of the location; the city is under [`label::TOPOLOGY_CITY`].
     #[serde(default)]
     pub topology: BTreeMap<String, String>,
 }
 
 impl LocationBindingSpec {
-    /// The city that this binding opens to the project. `None` when it names none, or none that can be one.
+    /// Returns the city that this binding opens to the project. `None` if it names none, or no valid one.
     pub fn city(&self) -> Option<CityCode> {
         city(&self.topology)
     }
@@ -36,13 +36,13 @@ impl LocationBindingSpec {
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(group = "networking.datumapis.com", version = "v1alpha", kind = "Location", schema = "disabled")]
 pub struct LocationSpec {
-    /// Where it is; the city stands under [`label::TOPOLOGY_CITY`].
+    /// Topology of the location; the city is under [`label::TOPOLOGY_CITY`].
     #[serde(default)]
     pub topology: BTreeMap<String, String>,
 }
 
 impl LocationSpec {
-    /// Its city. `None` when it names none, or none that can be one.
+    /// Returns the city. `None` if it names none, or no valid one.
     pub fn city(&self) -> Option<CityCode> {
         city(&self.topology)
     }
@@ -52,12 +52,12 @@ fn city(topology: &BTreeMap<String, String>) -> Option<CityCode> {
     topology.get(label::TOPOLOGY_CITY).and_then(|code| CityCode::parse(code).ok())
 }
 
-/// A tenant's network. Only its existence matters here.
+/// A tenant's network. Only its existence is used.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(group = "networking.datumapis.com", version = "v1alpha", kind = "Network", namespaced, schema = "disabled")]
 pub struct NetworkSpec {}
 
-/// Asks for a network in a location. Immutable.
+/// Requests a network in a location. Immutable.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(
     group = "networking.datumapis.com",
@@ -74,7 +74,7 @@ pub struct NetworkBindingSpec {
     pub location: LocationReference,
 }
 
-/// What came of a [`NetworkBinding`].
+/// Status of a [`NetworkBinding`].
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkBindingStatus {
@@ -107,7 +107,7 @@ pub struct ContextReference {
 )]
 pub struct NetworkContextSpec {}
 
-/// Asks for a subnet of a network context.
+/// Requests a subnet of a network context.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(
     group = "networking.datumapis.com",
@@ -119,7 +119,7 @@ pub struct NetworkContextSpec {}
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetClaimSpec {
-    /// What the subnet is for.
+    /// Class of the subnet.
     pub subnet_class: String,
     /// The context, in the claim's namespace.
     pub network_context: LocalReference,
@@ -129,11 +129,11 @@ pub struct SubnetClaimSpec {
     pub ip_family: String,
 }
 
-/// What came of a [`SubnetClaim`].
+/// Status of a [`SubnetClaim`].
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetClaimStatus {
-    /// The subnet it was given.
+    /// The assigned subnet.
     #[serde(default)]
     pub subnet_ref: Option<LocalReference>,
     /// `Ready`.

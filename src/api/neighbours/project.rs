@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Conditions;
 use crate::api::compute::ConditionStatus;
 
-/// A kind of which name, deletion and conditions are all that discovery reads; its spec is nobody's business here.
+/// Defines a kind of which discovery reads only name, deletion and conditions; its spec is not used.
 macro_rules! discovered {
     ($(#[$doc:meta])* $kind:ident, $group:literal, $plural:literal, $ready:literal) => {
         $(#[$doc])*
@@ -24,7 +24,7 @@ macro_rules! discovered {
         }
 
         impl $kind {
-            /// Whether its control plane serves.
+            /// True if its control plane serves.
             pub fn is_ready(&self) -> bool {
                 let conditions = self.status.iter().flat_map(|status| &status.conditions);
                 conditions.into_iter().any(|c| c.type_ == $ready && c.status == ConditionStatus::True)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Conditions;
 
-/// Asks for amounts of a project's quota. Condition `Granted` answers.
+/// Requests amounts of a project's quota. The condition `Granted` reports the result.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(
     group = "quota.miloapis.com",
@@ -17,11 +17,11 @@ use super::Conditions;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceClaimSpec {
-    /// Whose quota is used.
+    /// Owner of the quota.
     pub consumer_ref: Consumer,
     /// The amounts, 1 to 20 of them.
     pub requests: Vec<ResourceRequest>,
-    /// What uses them. Absent in claims of others.
+    /// The object that uses the amounts. Absent in other clients' claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_ref: Option<Consumer>,
 }
@@ -41,7 +41,7 @@ pub struct Consumer {
     pub name: String,
 }
 
-/// So much of one resource.
+/// An amount of one resource.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceRequest {
