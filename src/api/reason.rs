@@ -205,7 +205,7 @@ reasons! {
     QuotaMisconfigured: Quota, rank 3, stays;
     /// The cell's namespace does not name its project.
     QuotaProjectIDUnresolvable: Quota, rank 3, stays;
-    /// Quota left the claim unevaluated for so long that the project probably has no budget.
+    /// Quota left the claim unevaluated for long; the project may have no budget.
     QuotaNoBudget: Quota, rank 3, stays;
     /// Another cell holds the ResourceClaim that an Instance needs.
     QuotaClaimHeld: Quota, rank 3, stays;
