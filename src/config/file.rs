@@ -1,4 +1,4 @@
-//! The config file, `apiserver.config.datumapis.com/v1alpha1` WorkloadOperator. Strict: what it does not know is an error.
+//! The config file, `apiserver.config.datumapis.com/v1alpha1` WorkloadOperator. It is strict: an unknown key is an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,13 @@ use crate::{
     timing::Timing,
 };
 
-/// Domain of a cluster whose kubelets are given no other, and the one that the Go operator takes for granted.
+/// Default domain of a cluster, which the Go operator takes for granted.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// What etcd takes, as Kubernetes sets it up.
+/// Largest object in etcd, in Kubernetes' default configuration.
 const MAX_OBJECT: u64 = 1 << 20;
 
-/// What the file comes to.
+/// The checked content of the file.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
 pub(super) struct File {
@@ -47,7 +47,7 @@ pub(super) struct File {
     pub(super) repair: repair::Limits,
     pub(super) timing: Timing,
     pub(super) webhook: Option<Webhook>,
-    /// What is given and has no effect, a line each.
+    /// Keys without effect, one line each.
     pub(super) warnings: Vec<String>,
 }
 
@@ -90,9 +90,9 @@ struct WorkloadOperator {
     karmada: Karmada,
     cleanup: Cleanup,
     repair: Repair,
-    /// A later key of the Go operator's: from where a cell learns its city. Here what the cell serves decides.
+    /// Later key of the Go operator: the source of a cell's city. Here the APIs that the cell serves decide.
     location_source: LocationSource,
-    /// Seconds by the keys of [`Timing`]; for tests.
+    /// Seconds by the keys of [`Timing`], for tests.
     timing: BTreeMap<String, f64>,
 }
 
@@ -156,7 +156,7 @@ struct ReferencedData {
     resolver_usernames: Vec<String>,
 }
 
-/// Reads the text of the file at `path`. An empty text means all defaults.
+/// Parses the text of the file at `path`. An empty text means all defaults.
 pub(super) fn parse(path: Option<&Path>, text: Option<&str>) -> Result<File, Invalid> {
     let (Some(path), Some(text)) = (path, text) else { return Ok(File::default()) };
     let at = |why: String| Invalid(format!("config file {}: {why}", path.display()));
@@ -239,7 +239,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
     })
 }
 
-/// Keys of the Go operator's file that are taken and have no effect.
+/// Returns a warning for each accepted key without effect.
 fn warnings(file: &WorkloadOperator) -> Vec<String> {
     let mut warnings = Vec::new();
     if !file.discovery.cluster_domain.is_empty() && !file.discovery.internal_service_discovery {
@@ -278,7 +278,7 @@ fn sweep(given: &Cleanup) -> Result<Sweep, String> {
     })
 }
 
-/// The least version of Karmada on the hub: one that has none of the bugs that cannot be seen beforehand.
+/// Returns the least version of Karmada on the hub: one without the bugs that cannot be detected beforehand.
 fn karmada(given: &Karmada) -> Result<KarmadaVersion, String> {
     let Some(text) = &given.minimum_version else { return Ok(KarmadaVersion::DEFAULT) };
     let version = KarmadaVersion::parse(text)
@@ -300,7 +300,7 @@ fn repairs(given: &Repair) -> repair::Limits {
     }
 }
 
-/// 0 means the default, as the Go operator had it.
+/// 0 means the default, as in the Go operator.
 fn limits(given: &ReferencedData) -> Result<Limits, String> {
     let default = Limits::default();
     let or = |given: u64, default: u64| if given == 0 { default } else { given };
@@ -319,7 +319,7 @@ fn limits(given: &ReferencedData) -> Result<Limits, String> {
     Ok(Limits { per_object, aggregate })
 }
 
-/// Whether a text may be the value of a label.
+/// True if a text may be the value of a label.
 fn label_value(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= 63

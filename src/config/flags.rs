@@ -130,7 +130,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// `--x=$(VAR)` with an empty variable means absent.
+/// Takes any text: `--x=$(VAR)` with an empty variable means absent.
 #[allow(clippy::unnecessary_wraps)] // the shape clap asks for
 fn optional_path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
@@ -142,10 +142,10 @@ fn optional_text(text: &str) -> Result<String, String> {
 }
 
 impl Flags {
-    /// Parses the process's arguments; ends the process for `--help` and `--version`.
+    /// Parses the process's arguments; exits the process for `--help` and `--version`.
     ///
     /// # Errors
-    /// One line for whatever clap does not accept.
+    /// One line for arguments that clap does not accept.
     pub fn from_args<I, T>(args: I) -> Result<Self, Invalid>
     where
         I: IntoIterator<Item = T>,
@@ -173,8 +173,8 @@ impl Flags {
     }
 }
 
-/// `:8081`, `127.0.0.1:8081`, `[::1]:8081`, `localhost:8081`; empty and `0` mean nowhere. Without a host it is `[::]`, which
-/// means both families to those who serve.
+/// Parses `:8081`, `127.0.0.1:8081`, `[::1]:8081` or `localhost:8081`; empty and `0` mean not served. Without a host it is
+/// `[::]`, which the servers take as both address families.
 pub(super) fn bind_address(flag: &str, text: &str) -> Result<Option<SocketAddr>, Invalid> {
     if text.is_empty() || text == "0" {
         return Ok(None);
@@ -190,7 +190,7 @@ pub(super) fn bind_address(flag: &str, text: &str) -> Result<Option<SocketAddr>,
     Ok(Some(SocketAddr::new(ip, port)))
 }
 
-/// The address of a host as Go listens on one that is given by name: the first of IPv4, else the first.
+/// Returns the address of a host that is given by name, as Go listens on it: the first IPv4 address, else the first.
 pub(super) fn resolve(host: &str) -> Result<IpAddr, String> {
     if let Ok(ip) = host.parse() {
         return Ok(ip);
@@ -201,7 +201,7 @@ pub(super) fn resolve(host: &str) -> Result<IpAddr, String> {
     best.ok_or_else(|| format!("{host:?} has no address"))
 }
 
-/// A boolean in any of the spellings that Go's flags take.
+/// Parses a boolean in any spelling that Go's flags accept.
 fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -210,7 +210,7 @@ fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Gates of later versions of the Go operator, for features that this one does not have.
+/// Gates of later versions of the Go operator, for features that this operator does not have.
 const GATES_WITHOUT_EFFECT: [&str; 4] =
     ["RuntimeClasses", "InstanceTypes", "InstanceConsoleSessions", "InternalDNSPublishing"];
 
@@ -239,7 +239,7 @@ pub(super) fn networking_gate(text: &str) -> Result<bool, Invalid> {
     Ok(networks)
 }
 
-/// zap's levels as a tracing filter. kube's own spans only repeat what we say better.
+/// Returns zap's level as a tracing filter. kube's own spans only repeat our log lines.
 pub(super) fn log_filter(level: Option<&str>, devel: bool) -> Result<String, Invalid> {
     let level = level.unwrap_or(if devel { "debug" } else { "info" });
     let level = match level {

@@ -1,4 +1,4 @@
-//! Flags and file -> one plain [`Config`]. Whatever is wrong is one clear line, before any connection is made.
+//! Flags and file -> one plain [`Config`]. Every error is one clear line, before any connection is opened.
 
 mod file;
 mod flags;
@@ -22,52 +22,51 @@ use crate::{
     timing::Timing,
 };
 
-/// Everything the process needs to know, checked. Tests and overlays build the same struct.
+/// The checked configuration of the process. Tests and overlays build the same struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
 pub struct Config {
     /// The cluster the process runs in: the one project of single mode, or the cell.
     pub kubeconfig: Source,
-    /// The hub; always there with the management controllers.
+    /// The hub; required for the management controllers.
     pub federation: Option<Source>,
-    /// Whether to run the management controllers.
+    /// True if the management controllers run.
     pub management: bool,
-    /// Whether to run the cell controllers.
+    /// True if the cell controllers run.
     pub cell: bool,
-    /// The `NetworkingIntegration` feature gate: Workloads wait for their Networks to exist, Instances for theirs to be
-    /// ready.
+    /// The `NetworkingIntegration` feature gate: Workloads wait until their Networks exist, Instances until theirs are ready.
     pub networks: bool,
-    /// Whether Instances of a cell wait for the data that they refer to.
+    /// True if Instances of a cell wait for their referenced data.
     pub data: bool,
-    /// How much of a tenant's data the management controllers copy.
+    /// Limits of the tenant data that the management controllers copy.
     pub limits: Limits,
     /// How the management controllers bring companions to the cells.
     pub propagation: Propagation,
-    /// Whether what runs in a city stays where it is when its cluster loses the city's label.
+    /// True if deployments stay on a cluster that loses the city's label.
     pub city_guard: bool,
-    /// The least version of Karmada on the hub, as whoever runs it says.
+    /// The least version of Karmada on the hub, as the platform declares it.
     pub karmada: KarmadaVersion,
-    /// How the management controllers find what is left behind.
+    /// Settings of the sweep for unneeded objects.
     pub sweep: Sweep,
-    /// How many repairs the hub is given.
+    /// Rate of repairs on the hub.
     pub repair: repair::Limits,
-    /// How long to wait for what; other than the defaults only in tests.
+    /// Periods; other than the defaults only in tests.
     pub timing: Timing,
-    /// Where the management controllers find their projects.
+    /// Source of the management controllers' projects.
     pub discovery: Discovery,
     /// The quota that Instances of a cell wait for.
     pub quota: Option<Quota>,
-    /// Without quota: whether Instances that have a ResourceClaim are let go all the same.
+    /// Without quota: true if Instances that have a ResourceClaim are released nevertheless.
     pub abandon_claims: bool,
-    /// Namespace of the Lease, when leader election is on.
+    /// Namespace of the Lease, if leader election is on.
     pub leader_election: Option<String>,
-    /// Where `/healthz` and `/readyz` are served.
+    /// Address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
-    /// How `/metrics` is served; not at all when absent.
+    /// How `/metrics` is served; `None` if it is not.
     pub metrics: Option<Metrics>,
-    /// How the admission webhooks are served; not at all when absent.
+    /// How the admission webhooks are served; `None` if they are not.
     pub webhook: Option<Webhook>,
-    /// What was given and has no effect, a line each, to be logged at the start.
+    /// Settings without effect, one line each, logged at the start.
     pub warnings: Vec<String>,
     /// Form of the logs.
     pub log_format: LogFormat,
@@ -75,63 +74,63 @@ pub struct Config {
     pub log_filter: String,
 }
 
-/// Where projects come from.
+/// Source of projects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discovery {
-    /// There is one: the cluster the process runs in.
+    /// One project: the cluster that the process runs in.
     Single,
-    /// Milo knows them.
+    /// The projects of Milo.
     Milo {
-        /// The API server that knows them.
+        /// The API server that lists them.
         discovery: Source,
-        /// Credentials, and unless internal the host, for every project's control plane.
+        /// Credentials for every project's control plane, and its host unless discovery is internal.
         projects: Source,
-        /// The cluster's domain, where `ProjectControlPlane`s are looked for, and each is reached by the name of its service.
+        /// Domain of the cluster that has the `ProjectControlPlane`s. Each one is reached by its service's name.
         internal: Option<String>,
     },
 }
 
-/// Where quota comes from.
+/// Source of quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Credentials, and unless internal the host, for every project's control plane.
+    /// Credentials for every project's control plane, and its host unless discovery is internal.
     pub projects: Source,
-    /// The cluster's domain, where each project is reached by the name of its service.
+    /// Domain of the cluster in which each project is reached by its service's name.
     pub internal: Option<String>,
-    /// What this cell is and was called on its ResourceClaims.
+    /// Current and former names of this cell on its ResourceClaims.
     pub names: Names,
 }
 
 /// How `/metrics` is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
-    /// Where.
+    /// Address to serve on.
     pub at: SocketAddr,
-    /// To whom, and how.
+    /// Callers and transport.
     pub serving: Serving,
 }
 
-/// How something is served.
+/// How an endpoint is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Serving {
-    /// To everybody, as plain HTTP.
+    /// To every client, as plain HTTP.
     Plain,
-    /// To whom the API server allows it, over TLS: with a certificate from files, or with one made at the start.
+    /// To callers that the API server permits, over TLS: with a certificate from files, or a self-signed one.
     Secure(Option<Files>),
 }
 
 /// How the admission webhooks are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// Where.
+    /// Address to serve on.
     pub at: SocketAddr,
-    /// With which certificate.
+    /// Files of the serving certificate.
     pub files: Files,
-    /// Names that may write `expected-referenced-data` beside this operator's own.
+    /// User names, besides the operator's own, that may write `expected-referenced-data`.
     pub resolvers: BTreeSet<String>,
 }
 
-/// What is wrong with flags or file: one line that says what, where and how to mend it.
+/// An error in flags or file: one line that says what is wrong, where, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(pub String);
 
@@ -144,13 +143,13 @@ impl fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 impl Config {
-    /// Checks flags and the text of the file that `--server-config` names (`None` when none is named).
+    /// Checks the flags and the text of the file that `--server-config` names (`None` if it names none).
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn new(flags: Flags, file: Option<&str>) -> Result<Self, Invalid> {
         check_sides(&flags)?;
-        // Taken apart completely, so that a flag nobody uses does not compile.
+        // Destructured completely, so that a flag without a use does not compile.
         let Flags {
             kubeconfig,
             federation_kubeconfig,
@@ -230,13 +229,13 @@ impl Config {
     }
 }
 
-/// What to say of a flag that has no effect, when it is given.
+/// Returns the warning for a given flag without effect.
 fn ignored(given: Option<&str>, flag: &str) -> Option<String> {
     given.filter(|text| !text.is_empty())?;
     Some(format!("{flag} has no effect: this operator keeps no instance types; leave it out"))
 }
 
-/// What to say of a cell that claims quota under a name that others have as well.
+/// Returns the warning for a cell that claims quota under a name that others have as well.
 fn without_name(unnamed: bool) -> Option<String> {
     unnamed.then(|| {
         "discovery.clusterName is not given: the ResourceClaims of this cell carry the name single, as those of every other \
@@ -245,7 +244,7 @@ fn without_name(unnamed: bool) -> Option<String> {
     })
 }
 
-/// Refuses flags that leave nothing to run, or not enough to run it.
+/// Refuses flags that leave nothing to run, or too little to run it.
 fn check_sides(flags: &Flags) -> Result<(), Invalid> {
     let (management, hub) = (flags.enable_management_controllers, flags.federation_kubeconfig.is_some());
     let problem = if !management && !flags.enable_cell_controllers {
@@ -260,20 +259,20 @@ fn check_sides(flags: &Flags) -> Result<(), Invalid> {
     Err(Invalid(problem.into()))
 }
 
-/// Refuses a kubeconfig that is not there.
+/// Refuses a missing kubeconfig.
 fn check_files<'a>(mut files: impl Iterator<Item = &'a std::path::PathBuf>) -> Result<(), Invalid> {
     let absent = files.find(|path| !path.is_file());
     absent.map_or(Ok(()), |path| Err(Invalid(format!("kubeconfig {}: no such file", path.display()))))
 }
 
-/// What a cell is called on its claims. In single mode there is no other; among several, claims must say whose they are.
+/// Returns the cell's name on its claims. In single mode there is no other cell. In milo mode claims must name their cell.
 fn cluster_name(given: Option<String>, milo: bool) -> Result<String, Invalid> {
     given.or_else(|| (!milo).then(|| UNNAMED.to_owned())).ok_or_else(|| {
         Invalid("discovery.clusterName is needed for quota in milo mode: give this cell a name of its own".into())
     })
 }
 
-/// The namespace given, else the pod's own, else the one that the manifests use.
+/// Returns the given namespace, else the pod's own, else the one in the manifests.
 fn lease_namespace(given: Option<String>) -> String {
     const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
     let own = || std::fs::read_to_string(POD).ok().map(|ns| ns.trim().to_owned()).filter(|ns| !ns.is_empty());

@@ -1,4 +1,4 @@
-//! How the file says that metrics and webhooks are served.
+//! The sections of the config file about serving metrics and webhooks.
 
 use std::{
     collections::BTreeSet,
@@ -57,7 +57,7 @@ impl Default for ServingFiles {
 }
 
 impl ServingFiles {
-    /// The files, those of a server that this key of the file is about. `folder` is where they are unless it says otherwise.
+    /// Returns the files of the server under this key. `folder` is their default location.
     fn checked(&self, key: &str, folder: &str) -> Result<Files, String> {
         if self.secret_ref.is_some() {
             return Err(format!(
@@ -79,7 +79,7 @@ impl ServingFiles {
 }
 
 impl MetricsServer {
-    /// Where and how; nothing when metrics are not served.
+    /// Returns address and transport; `None` if metrics are not served.
     pub(super) fn checked(&self) -> Result<Option<Metrics>, String> {
         let at = flags::bind_address("metricsServer.bindAddress", &self.bind_address).map_err(|e| e.0)?;
         let files = self.tls.as_ref().map(|tls| tls.checked("metricsServer", "k8s-metrics-server")).transpose()?;
@@ -92,7 +92,7 @@ impl MetricsServer {
 }
 
 impl WebhookServer {
-    /// `resolvers` may write what else this operator alone may.
+    /// Returns the settings. `resolvers` may write the fields otherwise reserved for the operator.
     pub(super) fn checked(&self, resolvers: &[String]) -> Result<Webhook, String> {
         let files = self.tls.checked("webhookServer", "k8s-webhook-server")?;
         let name = &self.client_ca_name;

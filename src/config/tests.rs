@@ -12,7 +12,7 @@ fn cell(file: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn defaults() {
+fn config_without_file_has_the_defaults() {
     let config = config(&["--enable-cell-controllers=true"], None).unwrap();
     assert!(config.cell && !config.networks && config.quota.is_none());
     assert_eq!(config.discovery, Discovery::Single);
@@ -22,7 +22,7 @@ fn defaults() {
 }
 
 #[test]
-fn the_manifests_empty_variables_mean_absent() {
+fn empty_flag_of_the_manifests_is_absent() {
     let args = [
         "--enable-cell-controllers=true",
         "--enable-management-controllers=false",
@@ -39,7 +39,7 @@ fn the_manifests_empty_variables_mean_absent() {
 }
 
 #[test]
-fn every_bad_combination_is_one_clear_line() {
+fn invalid_flags_are_refused_with_one_line() {
     for (args, words) in [
         (&[][..], "nothing to run: give --enable-management-controllers"),
         (&["--enable-management-controllers"], "needs the hub: give --federation-kubeconfig"),
@@ -63,7 +63,7 @@ fn every_bad_combination_is_one_clear_line() {
     }
 }
 
-/// Addresses given by name are found as Go finds them, to which these flags belong.
+/// Names are resolved as in Go, where these flags come from.
 #[test]
 fn address_by_name_is_resolved_to_the_first_of_ipv4() {
     let config = config(&["--enable-cell-controllers", "--health-probe-bind-address=localhost:8081"], None).unwrap();
@@ -73,7 +73,7 @@ fn address_by_name_is_resolved_to_the_first_of_ipv4() {
 }
 
 #[test]
-fn the_file_is_strict() {
+fn config_file_with_unknown_or_invalid_key_is_refused() {
     assert!(cell("").is_ok() && cell("# nothing\n").is_ok(), "empty means defaults");
     let good =
         format!("{HEAD}metricsServer:\n  secureServing: false\n  bindAddress: :8443\ndiscovery:\n  mode: single\n");
@@ -129,12 +129,12 @@ fn the_file_is_strict() {
 }
 
 #[test]
-fn projects_and_quota_are_found_where_the_file_says() {
+fn config_file_names_the_sources_of_projects_and_quota() {
     let file = std::env::temp_dir().join(format!("projects-{:016x}", fastrand::u64(..)));
     std::fs::write(&file, "").unwrap();
     let path = file.display();
     let source = Source { path: Some(file.clone()), context: None };
-    // Of a cell: quota falls back to the projects' kubeconfig, and only then is a name needed.
+    // A cell's quota falls back to the projects' kubeconfig, and only then is a name needed.
     let text = format!("{HEAD}discovery:\n  mode: milo\n  projectKubeconfigPath: {path}\n");
     assert!(cell(&text).unwrap_err().contains("clusterName is needed"));
     let quota = cell(&format!("{text}  clusterName: dfw-1\n  formerClusterNames: [single]\n")).unwrap().quota.unwrap();
@@ -152,7 +152,7 @@ fn projects_and_quota_are_found_where_the_file_says() {
     let named = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n  clusterName: dfw-1\n")).unwrap();
     assert!(named.warnings.is_empty(), "{:?}", named.warnings);
     assert!(!named.abandon_claims);
-    // Of a manager: no quota, no name; discovery falls back to where it runs.
+    // A manager has no quota and no name; discovery falls back to the local cluster.
     let args =
         ["--enable-management-controllers", &format!("--federation-kubeconfig={path}"), "--server-config=c.yaml"];
     let manager = config(&args, Some(&text)).unwrap();
@@ -163,7 +163,7 @@ fn projects_and_quota_are_found_where_the_file_says() {
 }
 
 #[test]
-fn the_go_operators_flags_and_spellings_are_taken() {
+fn flags_of_the_go_operator_are_accepted() {
     let file = std::env::temp_dir().join(format!("hub-{:016x}", fastrand::u64(..)));
     std::fs::write(&file, "").unwrap();
     for flag in ["federation", "downstream", "karmada"] {
@@ -184,9 +184,9 @@ fn the_go_operators_flags_and_spellings_are_taken() {
     assert!(config.warnings[0].starts_with("--instance-type-deprecation-grace-period has no effect"));
 }
 
-/// The Go operator read YAML 1.1, in which more words than two are booleans.
+/// The Go operator read YAML 1.1, which has more spellings of booleans.
 #[test]
-fn the_go_operators_file_is_taken_with_a_warning_where_a_key_has_no_effect() {
+fn file_of_the_go_operator_is_accepted_with_warnings() {
     for (word, expected) in [("true", true), ("True", true), ("yes", true), ("on", true), ("off", false), ("No", false)]
     {
         let config = cell(&format!("{HEAD}featureFlags:\n  enableReferencedDataGate: {word}\n")).unwrap();
@@ -201,7 +201,7 @@ fn the_go_operators_file_is_taken_with_a_warning_where_a_key_has_no_effect() {
 }
 
 #[test]
-fn periods_are_set_in_seconds_by_name() {
+fn timing_key_sets_a_period_in_seconds() {
     let config = cell(&format!("{HEAD}timing:\n  deliveryGraceSeconds: 0.25\n")).unwrap();
     assert_eq!(config.timing.delivery_grace, std::time::Duration::from_millis(250));
     let error = cell(&format!("{HEAD}timing:\n  patience: 1\n")).unwrap_err();
@@ -209,7 +209,7 @@ fn periods_are_set_in_seconds_by_name() {
 }
 
 #[test]
-fn a_karmada_whose_bugs_cannot_be_seen_beforehand_is_refused() {
+fn karmada_version_with_undetectable_bugs_is_refused() {
     let with = |version: &str| cell(&format!("{HEAD}karmada:\n  minimumVersion: {version}\n"));
     assert_eq!(cell(HEAD).unwrap().karmada.to_string(), "v1.15.6");
     assert_eq!(with("v1.18.2").unwrap().karmada.to_string(), "v1.18.2");
@@ -220,7 +220,7 @@ fn a_karmada_whose_bugs_cannot_be_seen_beforehand_is_refused() {
 }
 
 #[test]
-fn the_page_of_settings_says_what_the_file_takes() {
+fn configuration_page_states_the_effect_of_each_key() {
     let page = include_str!("../../docs/configuration.md");
     let mut tried = 0;
     for row in page.lines().filter(|line| line.starts_with("| `")) {
@@ -240,7 +240,7 @@ fn the_page_of_settings_says_what_the_file_takes() {
                 let (why, meaning) = (read.unwrap_err(), columns[4]);
                 assert!(why.starts_with(&format!("config file c.yaml: {key}: ")), "what and where: {why}");
                 assert!(why.contains("leave it out") || why.contains(&format!("{}certDir", section(key))), "{why}");
-                // It is the Go operator's key, and whoever comes from there is told how it differs.
+                // The page must say how the operator differs from the Go operator's key.
                 assert!(meaning.starts_with("Deviation: the Go operator "), "{key}: {meaning}");
             }
             other => panic!("{key}: {other:?} is no outcome"),
@@ -250,12 +250,12 @@ fn the_page_of_settings_says_what_the_file_takes() {
     assert!(tried > 20, "only {tried} rows were found");
 }
 
-/// The section that a key is in, with the full stop behind it.
+/// Returns the section of a key, with its trailing full stop.
 fn section(key: &str) -> &str {
     key.rfind('.').map_or("", |at| &key[..=at])
 }
 
-/// What a section of the file takes, by the parser's own words about a key that it does not know.
+/// Returns the keys of a section, taken from the parser's error about an unknown key.
 fn keys_of(section: &[&str]) -> Vec<String> {
     let mut text = String::new();
     for (depth, part) in section.iter().chain(&["unheardOf"]).enumerate() {
@@ -266,7 +266,7 @@ fn keys_of(section: &[&str]) -> Vec<String> {
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// The keys of a section, and of those in it, that a page has no row for.
+/// Returns the keys of a section and its subsections that a page has no row for.
 fn unwritten(page: &str, section: &[&str]) -> Vec<String> {
     let mut missing = Vec::new();
     for key in keys_of(section) {
@@ -283,10 +283,10 @@ fn unwritten(page: &str, section: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_page_of_settings_has_every_key_of_the_file() {
+fn configuration_page_has_a_row_for_each_key() {
     let page = include_str!("../../docs/configuration.md");
     assert_eq!(unwritten(page, &[]), ["apiVersion", "kind"], "these two stand above its tables");
-    // The check itself notices a row that is missing, at any depth.
+    // The check itself detects a missing row at any depth.
     let less = page
         .replace("\n| `cleanup.pause` |", "\n| `cleanup.paus` |")
         .replace("\n| `webhookServer.tls.keyName` |", "\n");
