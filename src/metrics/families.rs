@@ -1,4 +1,4 @@
-//! The metrics and their labels: each in one row of one table.
+//! The metrics and their labels, each in one row of one table.
 
 use std::sync::atomic::AtomicU64;
 
@@ -15,7 +15,7 @@ use prometheus_client::{
 
 use super::process::Process;
 
-/// Histograms that begin at so many seconds, each bucket twice the one before.
+/// Buckets of a histogram: they begin at `first` seconds, and each is twice the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     first: f64,
@@ -28,15 +28,15 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// Lengths of time, counted in `count` buckets from `first` seconds on.
+/// A histogram of durations with `count` buckets from `first` seconds on.
 fn timed<L: Clone + std::hash::Hash + Eq>(first: f64, count: u16) -> Family<L, Histogram, Buckets> {
     Family::new_with_constructor(Buckets { first, count })
 }
 
-/// Builds [`Families`] from one table, so that a metric that is not registered, or has no help, does not compile.
+/// Builds [`Families`] from one table, so that a metric without registration or help does not compile.
 macro_rules! families {
     ($($field:ident: $type:ty $(= $make:expr)?, $name:literal, $help:literal;)*) => {
-        /// Every metric, and the registry that they are read from.
+        /// Every metric, and their registry.
         pub(super) struct Families {
             pub(super) registry: Registry,
             $(pub(super) $field: $type,)*
@@ -56,7 +56,7 @@ macro_rules! families {
     };
 }
 
-/// What a row gives, or the default.
+/// The value of a row, or the default.
 macro_rules! made {
     () => {
         Default::default()
@@ -180,7 +180,7 @@ pub(super) struct AssumedLabel {
     pub(super) bug: &'static str,
 }
 
-/// As many as there are Clusters on the hub.
+/// Bounded by the number of Clusters on the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterLabel {
     pub(super) cluster: String,
@@ -278,7 +278,7 @@ pub(super) struct KindLabel {
     pub(super) kind: &'static str,
 }
 
-/// Hub and cell namespaces: as many as there are project namespaces with deployments.
+/// Hub and cell namespaces: bounded by the number of project namespaces with deployments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Namespace {
     pub(super) namespace: String,

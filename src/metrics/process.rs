@@ -1,5 +1,5 @@
-//! What Prometheus' own clients tell of their process, under the same names. Read from `/proc` when somebody asks; where
-//! there is none, nothing is told.
+//! Metrics of the process, under the names of Prometheus' own clients. They are read from `/proc` at each scrape; without `/proc`
+//! there are none.
 
 use std::{
     fmt,
@@ -13,15 +13,15 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// Ticks of the kernel's clock in a second, as `/proc` counts on every architecture that Linux has for servers.
+/// Clock ticks per second in `/proc`, the same on every server architecture of Linux.
 const TICKS: f64 = 100.0;
-/// Bytes of a page of memory, where `/proc/self/stat` counts in pages: taken from `status` instead, which has KiB.
+/// Bytes per KiB, the unit of `status`. `stat` counts in pages, whose size differs.
 const KIB: f64 = 1024.0;
 
-/// The process, as it is when it is asked for.
+/// The process; its metrics are read at each scrape.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// When it began, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     started: f64,
 }
 
@@ -60,8 +60,8 @@ fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: Option<
     value.encode(metric)
 }
 
-/// The sum of `utime` and `stime` of `/proc/PID/stat`, in seconds. The name of the program, which may hold anything, is in
-/// brackets before them.
+/// Returns the sum of `utime` and `stime` of `/proc/PID/stat`, in seconds. The program's name before them is in brackets and may
+/// hold anything.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks: Vec<f64> = fields.take(2).filter_map(|ticks| ticks.parse().ok()).collect();
@@ -69,13 +69,13 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((user + system) / TICKS)
 }
 
-/// A size in `/proc/PID/status`, in bytes.
+/// Returns a size in `/proc/PID/status`, in bytes.
 fn bytes(status: &str, key: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok().map(|kib: f64| kib * KIB)
 }
 
-/// The soft limit of open files in `/proc/PID/limits`.
+/// Returns the soft limit of open files in `/proc/PID/limits`.
 fn most_files(limits: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_files_are_read() {
+    fn process_metrics_are_parsed_from_proc_files() {
         let stat = "42 (a) b ) S 1 42 42 0 -1 4194560 5 6 7 8 150 50 1 2 20 0 9 0 100 1000 25";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(cpu_seconds("42 (a) S 1"), None);

@@ -1,10 +1,10 @@
 use super::*;
 
-/// Reasons from one to the next of which Instances have turned.
+/// Reasons that the Instances cycle through.
 const REASONS: [&str; 3] = ["Resolving", "AwaitingPropagation", "Ready"];
 
-/// Series of a process that has so many namespaces, each with so many deployments.
-fn told(namespaces: usize, deployments: usize) -> usize {
+/// Returns the number of series of a process with these namespaces and deployments in each.
+fn series(namespaces: usize, deployments: usize) -> usize {
     let metrics = Metrics::default();
     for nth in 0..namespaces {
         let namespace = format!("ns-{nth:08x}-1111-2222-3333-444444444444");
@@ -22,21 +22,21 @@ fn told(namespaces: usize, deployments: usize) -> usize {
 }
 
 #[test]
-fn series_grow_with_namespaces_and_not_with_what_is_in_them() {
-    let few = told(10, 10);
-    assert_eq!(few, told(10, 1000), "not with deployments");
-    // Two gauges, a histogram of 16 buckets with its end, sum and count; and the changes that were seen.
-    assert_eq!(told(200, 50) - few, 190 * (OF_A_NAMESPACE + REASONS.len()));
+fn series_grow_with_namespaces_and_not_with_deployments() {
+    let few = series(10, 10);
+    assert_eq!(few, series(10, 1000), "not with deployments");
+    // Two gauges, a histogram (16 buckets, the last bound, sum and count), and the observed changes of reason.
+    assert_eq!(series(200, 50) - few, 190 * (OF_A_NAMESPACE + REASONS.len()));
     let page = include_str!("../../docs/metrics.md");
     assert!(page.contains(&format!("{OF_A_NAMESPACE} series")), "what the page says of it");
 }
 
-/// Series of one namespace of a cell, beside the changes between reasons.
+/// Series of one namespace of a cell, without the changes of reason.
 const OF_A_NAMESPACE: usize = 2 + 19;
 
-/// Found by reading: the histogram of a namespace stayed in memory for ever.
+/// The histogram of a deleted namespace was kept in memory for ever.
 #[test]
-fn what_is_counted_of_a_namespace_goes_with_it_and_with_no_other() {
+fn forgotten_namespace_loses_its_series_and_others_keep_theirs() {
     let metrics = Metrics::default();
     for namespace in ["ns-gone", "ns-stays"] {
         metrics.companions(namespace, 2, 1);
