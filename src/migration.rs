@@ -1,5 +1,5 @@
-//! `compute-operator migration status`: what has to be seen to before, how far each city's policy is on its way from claims to
-//! dependencies, and what the way back would cost.
+//! `compute-operator migration status`: the preconditions, the progress of each city's policy from claims to dependencies, and
+//! the cost of the way back.
 
 mod preconditions;
 
@@ -33,10 +33,10 @@ struct Row {
     claimed: usize,
 }
 
-/// Reads the hub and answers with what is in the way, and a table, one line per city policy.
+/// Reads the hub. Returns the preconditions and a table with one line for each city policy.
 ///
 /// # Errors
-/// When the hub does not answer, or does not allow it.
+/// If the hub does not answer, or denies the reads.
 pub async fn status(hub: &Connection) -> Result<String, Error> {
     let client = hub.client();
     let mut policies = Vec::new();
@@ -48,18 +48,18 @@ pub async fn status(hub: &Connection) -> Result<String, Error> {
     Ok(format!("{before}{table}{}{}\n{assumed}\n", bindings.residue(), bindings.verdict()))
 }
 
-/// What the bindings of the hub come to.
+/// Counts over the bindings of the hub.
 #[derive(Default)]
 struct Bindings {
-    /// Those of companions, by namespace and name of the policy that claims them.
+    /// Bindings of companions, by namespace and name of the policy that claims them.
     claimed: BTreeMap<(String, String), usize>,
-    /// Those of companions that go somewhere by themselves although no policy claims them.
+    /// Bindings of companions with clusters or a placement of their own that no policy claims.
     left: usize,
-    /// Deployments through which Karmada can answer: on a cluster, and claimed by a city policy.
+    /// Deployments that Karmada can show dependencies on: placed on a cluster, and claimed by a city policy.
     able: usize,
-    /// Deployments that ask for what they depend on.
+    /// Deployments that ask for their dependencies.
     asking: usize,
-    /// Bindings that show that they are answered.
+    /// Bindings that show propagated dependencies.
     answered: usize,
 }
 
@@ -81,7 +81,7 @@ impl Bindings {
         }
     }
 
-    /// What former claims have left, if anything.
+    /// Returns the line about the remains of former claims; empty if there are none.
     fn residue(&self) -> String {
         match self.left {
             0 => String::new(),
@@ -157,7 +157,7 @@ mod tests {
     };
 
     #[test]
-    fn the_table_says_how_far_each_city_is() {
+    fn migration_status_lists_the_phase_of_each_city() {
         let policy = |name: &str, kinds: &[&str], by_need: bool| -> PropagationPolicy {
             let selectors: Vec<_> = kinds.iter().map(|kind| json!({ "apiVersion": "v1", "kind": kind })).collect();
             serde_json::from_value(json!({
@@ -181,7 +181,7 @@ ns-1       city-ord  claims        not yet  1
     }
 
     #[test]
-    fn it_counts_what_former_claims_have_left() {
+    fn migration_status_counts_the_remains_of_former_claims() {
         let mut bindings = Bindings::default();
         let on = vec![TargetCluster { name: "cell-dfw".into() }];
         let claimed = binding("Secret", &json!({ annotation::POLICY_NAME: "city-dfw" }));
@@ -211,7 +211,7 @@ ns-1       city-ord  claims        not yet  1
     }
 
     #[test]
-    fn it_says_whether_karmada_brings_dependencies() {
+    fn migration_status_reports_whether_karmada_propagates_dependencies() {
         let mut bindings = Bindings::default();
         bindings.add(binding("Secret", &json!({})));
         for (policy, able) in [("theirs", false), ("city-dfw", true)] {

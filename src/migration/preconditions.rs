@@ -1,5 +1,5 @@
-//! What a hub shows of the way from the Go operator and back, beside its policies: whether definitions have to be compared
-//! first, and whom the way back would restart.
+//! State of the hub that matters for the migration from the Go operator and back, besides the policies. It covers outdated
+//! definitions, and the Instances that the way back would restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use crate::{
     plan::hash::{digest, is_own_hash},
 };
 
-/// How many are named of many.
+/// Most names in one line.
 const NAMED: usize = 20;
 
-/// Reads the hub, and answers with what is in the way, and what the way back would cost; a line each.
+/// Reads the hub. Returns one line for each obstacle, and one for the cost of the way back.
 ///
 /// # Errors
-/// When the hub does not answer, or does not allow it.
+/// If the hub does not answer, or denies the reads.
 pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
     let client = hub.client();
     let ours = [Workload::crd(), WorkloadDeployment::crd(), Instance::crd()];
@@ -34,7 +34,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
         }
     };
     match list::objects(&client, "hub", ListParams::default(), compare).await {
-        // The operator's own credentials do not allow it, and tell of the policies all the same.
+        // The operator's own credentials do not allow this read. The policies are reported nevertheless.
         Err(error) if error.class() == Class::Forbidden => {
             lines.push_str("the hub's definitions cannot be read with these credentials, and are not compared\n");
         }
@@ -64,39 +64,39 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
     Ok(format!("{lines}{}{}", completed(&lacking), restarted(&hashed)))
 }
 
-/// Whether an Instance is what its template makes but for fields that only later definitions have: its cell's has dropped
-/// them.
+/// True if an Instance equals its template except for fields that only later definitions have: the definition of its cell has
+/// dropped them.
 fn lacks_later_fields(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
-    let of = |spec: &InstanceSpec| {
+    let hash = |spec: &InstanceSpec| {
         digest(&serde_json::json!(InstanceSpec { controller: None, location: None, ..spec.clone() }))
     };
-    let (live, without) = (of(&instance.spec), of(&template.without_later_fields().spec));
-    live == without && live != of(&template.spec)
+    let (live, without) = (hash(&instance.spec), hash(&template.without_later_fields().spec));
+    live == without && live != hash(&template.spec)
 }
 
-/// What is to be done about a definition on the hub before ours is applied over it, or before this operator starts.
+/// Returns the steps for a definition on the hub before ours is applied over it, or before this operator starts.
 fn compared(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Option<String> {
     let (there, here) = (properties(live), properties(own));
-    // Below what takes everything nothing is lost.
+    // A part that accepts arbitrary fields loses nothing.
     let is_lost =
         |path: &&str| !here.iter().any(|taken| taken.ends_with(".*") && path.starts_with(&taken[..taken.len() - 1]));
     let more: Vec<&str> = there.difference(&here).map(String::as_str).filter(is_lost).collect();
     let less: Vec<&str> = here.difference(&there).map(String::as_str).filter(|path| !path.ends_with(".*")).collect();
     let name = live.name_any();
-    let told = |said: &str, fields: &[&str]| format!("{name}: {said}: {}\n", shown(fields));
+    let line = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", shown(fields));
     let lost = "the hub's definition has fields that this version's lacks, and which would be lost; stop here";
     let old = "the hub's definition lacks fields of this version's; apply config/base/crd first";
     let lines = [(more, lost), (less, old)].into_iter().filter(|(fields, _)| !fields.is_empty());
-    let lines: String = lines.map(|(fields, said)| told(said, &fields)).collect();
+    let lines: String = lines.map(|(fields, problem)| line(problem, &fields)).collect();
     (!lines.is_empty()).then_some(lines)
 }
 
-/// Paths of the properties of a definition's served versions; one that ends in `.*` takes everything.
+/// Returns the paths of the properties in a definition's served versions. A path that ends in `.*` accepts arbitrary fields.
 fn properties(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for version in definition.spec.versions.iter().filter(|version| version.served) {
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
-        // A schema is plain data, and always serialises.
+        // A schema is plain data and always serialises.
         let schema = serde_json::to_value(schema).unwrap_or_default();
         for part in ["spec", "status"] {
             walk(&schema["properties"][part], part, &mut found);
@@ -119,7 +119,7 @@ fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Who is made anew once its cell's definitions know what its template asks for.
+/// Returns the line about Instances that are recreated once their cell's definitions know the fields of their template.
 fn completed(instances: &BTreeSet<String>) -> String {
     if instances.is_empty() {
         return String::new();
@@ -133,7 +133,7 @@ fn completed(instances: &BTreeSet<String>) -> String {
     )
 }
 
-/// Who is made anew on the way back.
+/// Returns the line about Instances that the way back recreates.
 fn restarted(instances: &BTreeSet<String>) -> String {
     if instances.is_empty() {
         return String::new();
@@ -146,7 +146,7 @@ fn restarted(instances: &BTreeSet<String>) -> String {
     )
 }
 
-/// The first of many, and how many there are beside them.
+/// Returns the first names, and the number of the others.
 fn shown(all: &[&str]) -> String {
     let first = all[..all.len().min(NAMED)].join(", ");
     match all.len().saturating_sub(NAMED) {
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Our definition of an Instance, with something taken out of its schema or put in.
+    /// Our definition of an Instance, with an edited schema.
     fn definition(edit: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
         let mut value = serde_json::to_value(Instance::crd()).unwrap();
         edit(&mut value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]);
@@ -169,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_compared_field_by_field() {
+    fn hub_definition_with_other_fields_is_reported() {
         let own = Instance::crd();
         assert_eq!(compared(&own, &own), None);
         let newer = definition(|schema| {
             schema["spec"]["properties"]["networkInterfaces"]["items"]["properties"]["mtu"] =
                 json!({ "type": "integer" });
         });
-        let said = compared(&newer, &own).unwrap();
-        assert!(said.contains("which would be lost; stop here: spec.networkInterfaces[].mtu\n"), "{said}");
+        let text = compared(&newer, &own).unwrap();
+        assert!(text.contains("which would be lost; stop here: spec.networkInterfaces[].mtu\n"), "{text}");
         let told_more = definition(|schema| {
             schema["status"]["properties"]["dns"]["items"]["properties"]["name"] = json!({ "type": "string" });
         });
@@ -185,12 +185,12 @@ mod tests {
         let older = definition(|schema| {
             schema["status"]["properties"].as_object_mut().unwrap().remove("suspended");
         });
-        let said = compared(&older, &own).unwrap();
-        assert!(said.ends_with("apply config/base/crd first: status.suspended\n"), "{said}");
+        let text = compared(&older, &own).unwrap();
+        assert!(text.ends_with("apply config/base/crd first: status.suspended\n"), "{text}");
     }
 
     #[test]
-    fn instances_whose_cell_has_dropped_later_fields_are_found_and_no_others() {
+    fn instance_without_dropped_later_fields_is_reported_as_lacking() {
         let template = |class: Option<&str>, image: &str| -> InstanceTemplateSpec {
             serde_json::from_value(json!({ "spec": {
                 "runtime": {
@@ -216,17 +216,17 @@ mod tests {
             assert_eq!(lacks_later_fields(&instance, &asked), expected, "{what}");
         }
         assert!(!lacks_later_fields(&made_from(&template(None, "i:1")), &template(None, "i:1")), "nothing to drop");
-        let said = completed(&["ns-1/web-0".to_owned()].into());
-        assert!(said.starts_with("1 Instance(s) run without fields") && said.ends_with(": ns-1/web-0\n"), "{said}");
+        let text = completed(&["ns-1/web-0".to_owned()].into());
+        assert!(text.starts_with("1 Instance(s) run without fields") && text.ends_with(": ns-1/web-0\n"), "{text}");
         assert_eq!(completed(&BTreeSet::new()), "");
     }
 
     #[test]
-    fn who_would_be_made_anew_is_named_and_many_are_counted() {
+    fn recreated_instances_are_named_up_to_the_limit() {
         assert_eq!(restarted(&BTreeSet::new()), "");
         let few: BTreeSet<String> = ["ns-1/web-0".to_owned(), "ns-1/web-1".to_owned()].into();
-        let said = restarted(&few);
-        assert!(said.contains("make 2 Instance(s) anew") && said.ends_with(": ns-1/web-0, ns-1/web-1\n"), "{said}");
+        let text = restarted(&few);
+        assert!(text.contains("make 2 Instance(s) anew") && text.ends_with(": ns-1/web-0, ns-1/web-1\n"), "{text}");
         let many: BTreeSet<String> = (0..25).map(|n| format!("ns-1/web-{n:02}")).collect();
         assert!(restarted(&many).ends_with("ns-1/web-19 and 5 more\n"), "{}", restarted(&many));
     }
