@@ -1,6 +1,6 @@
-//! The compute-operator: Workloads, federated over a Karmada hub to POP cells and run there as Instances.
+//! The compute-operator: federates Workloads over a Karmada hub to POP cells and runs them there as Instances.
 //!
-//! Data flows one way, and a module may use only what stands to its left (a test holds the arrows):
+//! Data flows one way. A module uses only modules to its left (a test checks the arrows):
 //!
 //! ```text
 //!  api ------> plan ------> io ------> controllers ------> manager ------> main
@@ -13,20 +13,20 @@
 //!                                       migration is a command of its own
 //! ```
 //!
-//! A request travels through it like this. On the management side (`controllers::management`, `plan::management`) a tenant's
-//! `Workload` is put into a store by `io::watch`; `triggers` enqueues it for `workload`, whose plan, `fan_out`, makes a
-//! `WorkloadDeployment` per city. Each is enqueued for `federator` (plan `federate`), which copies it to the hub, and for
-//! `policy` (plan `policy`), which keeps the city's PropagationPolicy. The ConfigMaps and Secrets that it refers to are
-//! enqueued for `companion` (plan `companion`), which copies them to the hub once `resolve` finds them all in order;
-//! `diagnosis` says why something does not arrive. Karmada takes the copies to the cell, where (`controllers::cell`,
-//! `plan::cell`) `deployment` (plans `instances`, `networks`) makes `Instance`s and what their networks need, `quota`
-//! claims quota for each in its project, and `instance` (plans `instance`, `data`) opens their gates.
+//! A request takes this path. On the management side (`controllers::management`, `plan::management`), `io::watch` puts a tenant's
+//! `Workload` into a store, and `triggers` enqueues it for `workload`. The plan `fan_out` makes one `WorkloadDeployment` for each
+//! city. Each is enqueued for `federator` (plan `federate`), which copies it to the hub, and for `policy` (plan `policy`), which
+//! keeps the city's PropagationPolicy. Its ConfigMaps and Secrets are enqueued for `companion` (plan `companion`), which copies
+//! them to the hub once `resolve` finds all of them valid. `diagnosis` reports why an object does not arrive. Karmada delivers
+//! the copies to the cell. There (`controllers::cell`, `plan::cell`), `deployment` (plans `instances`, `networks`) makes
+//! `Instance`s and their network objects. `quota` claims quota for each Instance in its project, and `instance` (plans
+//! `instance`, `data`) opens its scheduling gates.
 //!
-//! Statuses come back: `controllers::cell::write_back` copies each Instance to the hub, and `projector` (plan `projection`)
-//! shows it in the project it belongs to; a deployment's status is reflected by Karmada and mirrored by `federator`. Which
-//! projects there are is `discovery`'s to say.
+//! Statuses return the other way. `controllers::cell::write_back` copies each Instance to the hub, and `projector` (plan
+//! `projection`) shows it in its project. Karmada reflects a deployment's status to the hub, and `federator` mirrors it to the
+//! project. `discovery` finds the projects.
 //!
-//! `docs/architecture.md` says the same with what each step costs, `docs/glossary.md` explains the few words of our own.
+//! `docs/architecture.md` describes the path with the cost of each step. `docs/glossary.md` explains our own terms.
 
 pub mod admin;
 pub mod admission;

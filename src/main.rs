@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use zeroizing_alloc::ZeroAlloc;
 
-/// Wipes what is given back: the values of tenants' Secrets pass through buffers of several libraries.
+/// Wipes freed memory: the values of tenants' Secrets pass through buffers of several libraries.
 #[global_allocator]
 static WIPING: ZeroAlloc<Jemalloc> = ZeroAlloc(Jemalloc);
 
-/// Exit code for a configuration that cannot be used.
+/// Exit code for an invalid configuration.
 const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {

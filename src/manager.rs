@@ -29,32 +29,32 @@ use crate::{
     metrics::{Host, Metrics},
 };
 
-/// How long what is under way may take to end.
+/// Longest time for work under way to end.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
 
-/// Longest time from SIGTERM to the end of the process: the work, then the Lease (an attempt to renew it, and giving it up),
-/// then the last answers of the webhooks. The manifests give the pod longer.
+/// Longest time from SIGTERM to the end of the process. The work ends first, then the Lease (one renewal and the release), then
+/// the last webhook requests. The manifests give the pod longer.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(
     SHUTDOWN_GRACE.as_secs() + 2 * lease::LONGEST_ATTEMPT.as_secs() + server::LONGEST_END.as_secs(),
 );
 
-/// The same after a lost Lease.
+/// Longest time for work under way to end after a lost Lease.
 const SHUTDOWN_GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);
 
-/// Why the process ends other than by being asked to.
+/// Causes of an end that was not requested.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The configuration cannot be used; nothing was started.
+    /// The configuration is invalid; nothing was started.
     #[error("{0}")]
     Config(String),
-    /// The Lease went to somebody else; two must not write.
+    /// Another replica holds the Lease; two must not write.
     #[error("leadership lost")]
     LeadershipLost,
 }
 
 /// Runs until `stop`.
 ///
-/// Watches start at once, on every replica, so that a new leader finds its caches warm; work starts with leadership.
+/// Watches start at once, on every replica, so that a new leader has warm caches. Work starts with leadership.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -67,17 +67,18 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let local = kept.connect(&config.kubeconfig, Host::Home)?;
     let hub = config.federation.as_ref().map(|source| kept.connect(source, Host::Hub)).transpose()?;
     let admission_health = config.webhook.as_ref().map(|_| Health::default());
-    // Nothing is ready before what readiness waits for has even been registered.
+    // The replica is not ready before every readiness check is registered.
     let starting: Vec<_> = iter::once(&health).chain(&admission_health).map(|h| h.watch("start".into())).collect();
     if let Some(at) = config.health {
         admin::serve_health(at, health.clone(), admission_health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
     if let Some(server) = &config.metrics {
-        // By a connection of its own: strangers' questions replace and hold up nobody else's.
+        // The access checks get their own connection: callers without rights must not delay other requests.
         let asked = kept.connect(&config.kubeconfig, Host::Home)?;
         serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
-    // On every replica, whoever leads, and before anything that may wait. They write nothing, so that they may outlive a Lease.
+    // Webhooks run on every replica, leader or not, and start before anything that may wait. They write nothing, so they may
+    // outlive a Lease.
     let (claimed, answering) = (Claimed::default(), stop.child_token());
     let admission = match (&config.webhook, admission_health) {
         (Some(webhook), Some(health)) => {
@@ -112,7 +113,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     metrics.leads(true);
     tracing::info!(management = config.management, cell = config.cell, "working");
     let (released, let_go) = tokio::sync::oneshot::channel::<()>();
-    // The Lease outlives the work by a moment: it is given up only when nothing of ours is under way any more.
+    // The Lease outlives the work by a moment: it is released once no write of ours is under way.
     let leading = tokio::spawn(lead(leadership, working.clone(), let_go));
     tokio::select! {
         () = work(management.as_ref(), cell.as_ref(), &working) => {}
@@ -121,7 +122,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
     metrics.leads(false);
-    // Also after a lost Lease: who is asking would be refused what another replica lets in.
+    // After a lost Lease too: a client that connects here would be refused while another replica serves it.
     answering.cancel();
     end_of(admission).await;
     if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
@@ -161,7 +162,7 @@ async fn start_admission(
     admission::start(settings, planes, claimed, health, stop.clone()).await.map_err(Failure::Config)
 }
 
-/// Waits for the last request; the server itself says how long that may take.
+/// Waits for the last request; the server limits that wait itself.
 async fn end_of(admission: Option<JoinHandle<()>>) {
     if let Some(admission) = admission {
         let _ = admission.await;
@@ -228,7 +229,7 @@ fn start_cell(
     ))
 }
 
-/// Everything that only a leader does, until it is to end.
+/// Runs the controllers, which only a leader does, until `working` is cancelled.
 async fn work(management: Option<&ManagementControllers>, cell: Option<&CellControllers>, working: &CancellationToken) {
     let management = async {
         if let Some(management) = management {
@@ -243,7 +244,7 @@ async fn work(management: Option<&ManagementControllers>, cell: Option<&CellCont
     tokio::join!(management, cell);
 }
 
-/// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.
+/// Holds the Lease until the work has ended. If the Lease is lost before, it stops the work and returns false.
 async fn lead(
     leadership: Option<Leadership>,
     working: CancellationToken,
@@ -258,14 +259,14 @@ async fn lead(
     kept
 }
 
-/// Waits until work that was asked to end has had its time. After a lost Lease that is short: the next leader starts
-/// when the Lease runs out, a few seconds after we failed to renew it.
+/// Waits until cancelled work has had its time to end. After a lost Lease that is short: the next leader starts when the Lease
+/// expires, a few seconds after the failed renewal.
 async fn late(working: &CancellationToken, stop: &CancellationToken) {
     working.cancelled().await;
     tokio::time::sleep(if stop.is_cancelled() { SHUTDOWN_GRACE } else { SHUTDOWN_GRACE_AFTER_LOSS }).await;
 }
 
-/// What reads kubeconfigs again for as long as the process runs, and whom it tells.
+/// The parts that reload kubeconfigs as long as the process runs, and that report the result.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
     metrics: &'a Metrics,
@@ -279,32 +280,32 @@ impl Kept<'_> {
         Connection::metered(self.load(source, host)?, Some(meter)).map_err(Failure::Config)
     }
 
-    /// `domain`: of the cluster that has each project's control plane as a service.
+    /// Returns the projects; `domain` is that of the cluster that has each project's control plane as a service.
     fn projects(self, source: &Source, domain: Option<&str>) -> Result<Projects, Failure> {
         Ok(Projects::new(self.load(source, Host::Project)?).inside(domain).counted(self.metrics))
     }
 
-    /// Reads a kubeconfig for servers of this kind, and again whenever its files change. Until when its certificate is good, if
-    /// it has one, is told each time; that a change cannot be used is told at `/readyz` and as a metric.
+    /// Reads a kubeconfig for servers of this kind, and reads it again whenever its files change. Each read reports the end of
+    /// its client certificate, if it has one. An unusable change is reported on `/readyz` and as a metric.
     fn load(self, source: &Source, host: Host) -> Result<Credentials, Failure> {
         let credentials = clients::load(source).map_err(Failure::Config)?;
         let metrics = self.metrics.clone();
-        let said = move |credentials: &Credentials| {
+        let report_expiry = move |credentials: &Credentials| {
             if let Some(until) = credentials.good_until() {
                 metrics.client_certificate(host, until);
             }
         };
-        said(&credentials);
+        report_expiry(&credentials);
         let (metrics, health) = (self.metrics.clone(), self.health.clone());
-        // Several are read for one kind of server: each has a line of its own.
+        // Several kubeconfigs may serve one kind of server: each has its own line.
         let what = source.path.as_ref().map_or_else(|| "default".to_owned(), |path| path.display().to_string());
         let line = Mutex::new(None);
-        let tell = move |read: Result<&Credentials, &str>| {
+        let report_change = move |read: Result<&Credentials, &str>| {
             metrics.kubeconfig_unusable(host, read.is_err());
             let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
             match read {
                 Ok(credentials) => {
-                    said(credentials);
+                    report_expiry(credentials);
                     *line = None;
                 }
                 Err(why) => {
@@ -315,12 +316,12 @@ impl Kept<'_> {
                 }
             }
         };
-        tokio::spawn(credentials.clone().keep(source.clone(), tell, self.stop.clone()));
+        tokio::spawn(credentials.clone().keep(source.clone(), report_change, self.stop.clone()));
         Ok(credentials)
     }
 }
 
-/// Unique per process: two replicas on one host differ as well.
+/// Returns an identity that is unique per process: two replicas on one host differ as well.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "compute-operator".into());
     format!("{host}_{:016x}", fastrand::u64(..))

@@ -1,16 +1,15 @@
-//! Every period that the operator waits before it decides something, in one value.
+//! Every period after which the operator decides something, in one value.
 //!
-//! Periods of the transport (deadlines of a call, back-off of a queue) stand where they are used; these are the ones that
-//! a person on call, or a test, may want to know together. Production runs with [`Timing::default`]; the section `timing`
-//! of the config file shortens them for tests.
+//! Periods of the transport (call deadlines, queue back-off) are defined where they are used. The periods here matter to a person
+//! on call, or to a test. Production runs with [`Timing::default`]. The section `timing` of the config file shortens them for
+//! tests.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Builds [`Timing`] from one table, so that a period without a name in the config file, or without a default, does not
-/// compile.
+/// Builds [`Timing`] from one table, so that a period without a key in the config file, or without a default, does not compile.
 macro_rules! periods {
     ($($(#[doc = $doc:literal])* $field:ident, $key:literal, $default:expr;)*) => {
-        /// How long to wait, for each thing that is waited for.
+        /// The operator's periods.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub struct Timing {
             $($(#[doc = $doc])* pub $field: Duration,)*
@@ -23,13 +22,13 @@ macro_rules! periods {
         }
 
         impl Timing {
-            /// The keys of the config file's section, each a number of seconds.
+            /// Keys of the config file's section; each value is a number of seconds.
             pub const KEYS: &'static [&'static str] = &[$($key,)*];
 
-            /// The defaults, with these seconds in their place.
+            /// Returns the defaults with these values, in seconds.
             ///
             /// # Errors
-            /// The first key that is none, or whose value is no length of time, in words for whoever wrote it.
+            /// The first key that does not exist, or whose value is no length of time, as a message for the author of the file.
             pub fn with(seconds: &BTreeMap<String, f64>) -> Result<Self, String> {
                 let mut timing = Self::default();
                 for (key, seconds) in seconds {
@@ -47,75 +46,73 @@ macro_rules! periods {
 }
 
 periods! {
-    /// How long a deployment must be blocked on its way to the cell before that is reported: bindings, schedules and
-    /// copies take their moment. Three times that where it was never there and Karmada says nothing.
+    /// A deployment must be blocked this long before that is reported: bindings, schedules and copies take time. Three times as
+    /// long if it was never delivered and Karmada gives no reason.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
-    /// How long work on an object may fail before that is reported on the object that its user looks at, whatever the error is.
+    /// Work on an object must fail this long before the error is reported on the object that its user reads.
     error_grace, "errorGraceSeconds", Duration::from_secs(20);
-    /// How long a deletion may wait for the hub, or for what holds the copy there, before it is told by whom it is held.
+    /// A deletion must wait this long for the hub, or for a blocked copy there, before its cause is reported.
     deletion_patience, "deletionPatienceSeconds", Duration::from_mins(2);
-    /// How long a cluster must have been away before nobody knows any more whether what is there is ready.
+    /// A cluster must be away this long before readiness there is Unknown.
     cluster_silence, "clusterSilenceSeconds", Duration::from_mins(2);
-    /// How long what somebody else writes into a spec or a status that is ours stays his, when he does so again and again.
+    /// Pause before the operator writes its field again, if another client reverts it repeatedly.
     takeover_pause, "takeoverPauseSeconds", Duration::from_mins(1);
-    /// How long to wait after the first repair that did not help; later ones wait longer.
+    /// Wait after the first repair that did not help; later waits are longer.
     repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
     /// How long something that was never delivered is waited for before it is touched. One deployment at a time is: the next once it
     /// has arrived, or after a tenth of this.
     never_delivered_repair, "neverDeliveredRepairSeconds", Duration::from_mins(10);
-    /// How often a source is read again whose reading no watch can announce: rights, and names that others hold.
+    /// Interval of reads of a source that waits for something no watch shows: rights, and names that other objects hold.
     source_retry, "sourceRetrySeconds", Duration::from_secs(10);
-    /// How long a city policy that nobody needs waits for the companions that it still claims.
+    /// Longest wait of an unneeded city policy for the companions that it still claims.
     policy_claim_release, "policyClaimReleaseSeconds", Duration::from_mins(2);
-    /// How often a city policy that waits for something in memory looks again, beside the events.
+    /// Interval of reconciles of a city policy that waits for something in memory, besides events.
     policy_poll, "policyPollSeconds", Duration::from_secs(5);
-    /// How long Karmada may take to show that it brings dependencies; it does within a second.
+    /// Longest time for Karmada to show that it propagates dependencies; usually that takes a second.
     probe_timeout, "probeTimeoutSeconds", Duration::from_secs(30);
-    /// How long the choice of the policy that asks Karmada stands.
+    /// How long the choice of the policy that probes Karmada is valid.
     probe_election_ttl, "probeElectionTtlSeconds", Duration::from_secs(1);
-    /// How long a hub namespace's part of a city may take to arrive on the cluster that a drain sends it to, before it is
-    /// brought back.
+    /// Longest time for a hub namespace's part of a city to arrive on the target cluster of a drain. Then it is moved back.
     drain_arrival, "drainArrivalSeconds", Duration::from_mins(10);
-    /// How long after a drain has asked the scheduler it asks again, for what was left where it was.
+    /// Interval at which a drain asks the scheduler again to move what is left.
     drain_retry, "drainRetrySeconds", Duration::from_mins(1);
-    /// How long a warning stands before the rollback to claims takes data away.
+    /// Time between the warning and the loss of data in a rollback to claims.
     rollback_warning, "rollbackWarningSeconds", Duration::from_secs(30);
-    /// How long a hub Instance must have had no place before it is quarantined: its deployment may come after it.
+    /// A hub Instance must be without a place this long before it is quarantined: its deployment may arrive later.
     quarantine_grace, "quarantineGraceSeconds", Duration::from_secs(5);
-    /// How long quota may leave a claim unevaluated before `QuotaNoBudget` is reported.
+    /// A claim must be unevaluated this long before `QuotaNoBudget` is reported.
     quota_no_budget, "quotaNoBudgetSeconds", Duration::from_secs(15);
-    /// How long an Instance waits that refers to optional data alone, of which the Go operator says nothing at all: it says
-    /// nothing either where none of it exists.
+    /// Wait of an Instance with only optional data under the Go operator, which announces nothing if none of that data exists.
     optional_data, "optionalDataSeconds", Duration::from_mins(1);
-    /// How long a deleted Instance waits for the release of its ResourceClaim while its quota backend is away.
+    /// Longest wait of a terminating Instance for the release of its ResourceClaim while the quota backend is away.
     quota_claim_release, "quotaClaimReleaseSeconds", Duration::from_hours(2);
-    /// How long it waits when the project is not known: to the backend, or because its namespace does not say which it is.
+    /// The same wait, if the backend does not know the project or the namespace does not name it.
     quota_project_gone, "quotaProjectGoneSeconds", Duration::from_mins(2);
-    /// How long a project's watch of ResourceClaims may take before claims are read one by one.
+    /// Longest time for a project's watch of ResourceClaims to start; then claims are read one by one.
     quota_watch_patience, "quotaWatchPatienceSeconds", Duration::from_secs(2);
-    /// How often a network object is looked at again that no watch shows.
+    /// Interval of reads of a network object that no watch shows.
     network_retry, "networkRetrySeconds", Duration::from_secs(5);
-    /// Between taking over another cell's write-back and making it anew.
+    /// Time between taking over another cell's write-back and recreating it.
     write_back_recreate, "writeBackRecreateSeconds", Duration::from_millis(200);
-    /// Between two looks at a write-back that is another cell's.
+    /// Interval of checks of a write-back that belongs to another cell.
     write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
-    /// How long deletions wait at most where many known objects are missing after a list.
+    /// Longest pause of deletions after a list lacked many known objects.
     loss_patience, "lossPatienceSeconds", Duration::from_mins(10);
-    /// How long Karmada may take to remove the Work of what is deleted before that is told; it does so within a second where
-    /// the cluster answers.
+    /// Time for Karmada to remove the Work of a deleted object before the delay is reported. It takes a second if the cluster
+    /// answers.
     work_removal, "workRemovalSeconds", Duration::from_mins(1);
-    /// How long the server keeps one watch call open.
+    /// How long an API server keeps one watch call open.
     watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
-    /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
+    /// A watch call that delivers nothing for this long has outlived its end: the connection is dead.
     watch_silence, "watchSilenceSeconds", Duration::from_secs(45);
-    /// How long the hub keeps one watch call of management open: what is silent there concerns everybody, and is to be told
-    /// within seconds.
+    /// How long the hub keeps one watch call of management open. A silent hub affects every tenant and must be reported within
+    /// seconds.
     hub_watch_lifetime, "hubWatchLifetimeSeconds", Duration::from_secs(8);
-    /// A watch call of the hub that has delivered nothing for this long outlived its end: the connection is dead.
+    /// A watch call of the hub that delivers nothing for this long has outlived its end: the connection is dead.
     hub_watch_silence, "hubWatchSilenceSeconds", Duration::from_secs(10);
-    /// How long a server may take to answer when one of its watches went over its time, before it counts as silent.
+    /// Time for a server to answer after one of its watches went silent, before the server counts as silent.
     silence_proof, "silenceProofSeconds", Duration::from_secs(3);
-    /// How long a watch that failed before must stay quiet to count as recovered.
+    /// A watch that failed must stay quiet this long to count as recovered.
     watch_proof, "watchProofSeconds", Duration::from_secs(1);
     /// Longest wait between two attempts of a failing watch.
     watch_retry_max, "watchRetryMaxSeconds", Duration::from_secs(5);
@@ -136,14 +133,14 @@ impl Timing {
         lasted >= self.error_grace
     }
 
-    /// The same for management's watches of the hub, which all tenants share.
+    /// Returns the timing for management's watches of the hub, which all tenants share.
     #[must_use]
     pub fn of_hub_watches(self) -> Self {
         Self { watch_lifetime: self.hub_watch_lifetime, watch_silence: self.hub_watch_silence, ..self }
     }
 }
 
-/// Some moment, for tests to count from: what is tested reads no clock of its own.
+/// Returns a moment for tests to count from: the tested code reads no clock.
 #[cfg(test)]
 pub(crate) fn some_moment() -> std::time::Instant {
     std::time::Instant::now()
@@ -153,9 +150,9 @@ pub(crate) fn some_moment() -> std::time::Instant {
 mod tests {
     use super::*;
 
-    /// What production waits for; a change here is a change that people on call will notice.
+    /// The defaults of production. People on call notice a change of any of them.
     #[test]
-    fn production_waits_this_long() {
+    fn default_timing_has_the_values_of_production() {
         let timing = Timing::default();
         let table = [
             (timing.delivery_grace, 5_000),
@@ -203,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_that_belong_together_fit() {
+    fn default_timing_of_related_periods_is_ordered() {
         let timing = Timing::default();
         assert!(timing.watch_lifetime < timing.watch_silence && timing.hub_watch_lifetime < timing.hub_watch_silence);
         assert!(
@@ -212,15 +209,15 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_hub_is_told_on_deployments_within_twenty_seconds() {
+    fn silent_hub_is_reported_on_deployments_within_twenty_seconds() {
         let Timing { hub_watch_silence, silence_proof, delivery_grace, .. } = Timing::default();
-        // Each deployment says so at a moment of its own, three times the grace after the hub was heard last at the latest,
-        // or once it has not answered a question either.
+        // Each deployment reports it at its own time. The latest is three times the grace after the last answer of the hub, or an
+        // unanswered question.
         assert!(hub_watch_silence.max(delivery_grace * 3) + silence_proof < Duration::from_secs(20));
     }
 
     #[test]
-    fn what_is_given_replaces_the_default_and_what_is_none_is_refused() {
+    fn given_period_replaces_the_default_and_unknown_key_is_refused() {
         let given = |key: &str, seconds: f64| Timing::with(&[(key.to_owned(), seconds)].into());
         let shorter = given("deliveryGraceSeconds", 0.5).unwrap();
         assert_eq!(shorter, Timing { delivery_grace: Duration::from_millis(500), ..Timing::default() });
