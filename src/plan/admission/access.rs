@@ -1,7 +1,7 @@
-//! Whether whoever writes a template may use what it refers to: which reviews that takes, and what their answers mean.
+//! Authorization for the references of a template: the reviews to send, and the meaning of their answers.
 //!
-//! The operator reads ConfigMaps and Secrets with its own rights. So that nobody reads through a Workload what he may not
-//! read himself, the API server of the project is asked about each, in the name of whoever sent the request.
+//! The operator reads ConfigMaps and Secrets with its own permissions. A user must not read through a Workload what the user may
+//! not read directly. So the project's API server reviews each reference in the name of the user.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,19 +20,19 @@ use crate::{
     },
 };
 
-/// The group that Kubernetes lets do anything.
+/// The group that Kubernetes permits everything.
 const MASTERS: &str = "system:masters";
 
-/// Most reviews that one request may take: an object that needs more breaks a rule of its own.
+/// Most reviews of one request. An object that needs more breaks another rule.
 pub const MAX_REVIEWS: usize = MAX_REFERENCES + MAX_NETWORKS;
 
-/// Most fields that are named for one access: one name can stand in very many.
+/// Most fields reported for one access, because many fields may have the same name.
 const MAX_FIELDS: usize = 8;
 
-/// Longest reason of an authorizer's that is passed on, in characters.
+/// Longest authorizer's reason that is passed on, in characters.
 const MAX_REASON: usize = 512;
 
-/// Who sent a request, as the API server authenticated it. All of it goes into a review: an authorizer may decide by each.
+/// The user of a request, as the API server authenticated it. A review carries all of it, because an authorizer may use any part.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct User {
@@ -42,25 +42,25 @@ pub struct User {
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
-    /// What else the authenticator knows; with Milo, the project.
+    /// Other attributes from the authenticator; with Milo, the project.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Whether it is in the group that may do anything.
+    /// True if the user is in the group with every permission.
     pub fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 }
 
-/// What is asked about: one verb on one object.
+/// The subject of a review: one verb on one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
     verb: &'static str,
     group: &'static str,
     version: &'static str,
     resource: &'static str,
-    /// What a person calls it.
+    /// Name of the kind in messages.
     kind: &'static str,
     namespace: String,
     name: String,
@@ -79,7 +79,7 @@ impl Access {
         }
     }
 
-    /// The SubjectAccessReview that asks whether `user` has it.
+    /// Returns the SubjectAccessReview for this access of `user`.
     pub fn review(&self, user: &User) -> Value {
         json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -104,26 +104,26 @@ impl fmt::Display for Access {
     }
 }
 
-/// What came of a review.
+/// Result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The user has the access.
     Allowed,
-    /// The user has it not; in the authorizer's words, when it gave any.
+    /// The user does not have the access; with the authorizer's reason, if it gave one.
     Denied(String),
-    /// Nobody could say.
+    /// The review failed.
     Failed(String),
 }
 
 impl Answer {
-    /// Reads the answer of an API server. Only a plain yes is a yes.
+    /// Parses the answer of an API server. Only an explicit permission counts.
     pub fn read(review: &Value) -> Self {
         let status = &review["status"];
         let text = |key: &str| status[key].as_str().unwrap_or_default().chars().take(MAX_REASON).collect::<String>();
         match status["allowed"].as_bool() {
             Some(true) if status["denied"].as_bool() != Some(true) => Self::Allowed,
             Some(_) => match (text("reason"), text("evaluationError")) {
-                // An authorizer that failed has not looked at everything: this is no denial for good.
+                // An authorizer that failed has not checked everything, so this is no final denial.
                 (reason, error) if reason.is_empty() && !error.is_empty() => Self::Failed(error),
                 (reason, _) => Self::Denied(reason),
             },
@@ -132,13 +132,13 @@ impl Answer {
     }
 }
 
-/// The accesses to ask about, each once, with the first fields that need it.
+/// The accesses to review, each once, with the first fields that need it.
 pub type Asked = BTreeMap<Access, BTreeSet<String>>;
 
-/// What a template needs that its old state did not. `path` is the template's own.
+/// Returns the accesses that a template needs and its old state did not. `path` is the template's own.
 ///
 /// # Errors
-/// When it is more than anybody is asked about: then nobody is asked about any of it.
+/// If they exceed [`MAX_REVIEWS`]: then none is reviewed.
 pub fn asked(
     path: &Path,
     new: &InstanceTemplateSpec,
@@ -159,7 +159,7 @@ fn needed(path: &Path, template: &InstanceTemplateSpec, namespace: &str) -> Aske
     let mut asked = Asked::new();
     let path = path.child("spec");
     let mut add = |access: Access, field: Path| {
-        // Without a name it is refused for that.
+        // A reference without a name is refused by another rule.
         if !access.name.is_empty() {
             let fields = asked.entry(access).or_default();
             if fields.len() < MAX_FIELDS {
@@ -186,7 +186,7 @@ fn needed(path: &Path, template: &InstanceTemplateSpec, namespace: &str) -> Aske
     asked
 }
 
-/// The errors that follow from the answers. What has no answer was not allowed.
+/// Returns the errors that follow from the answers. An access without an answer is not allowed.
 pub fn refusals(asked: &Asked, answers: &BTreeMap<Access, Answer>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (access, fields) in asked {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_accesses_are_asked_about_once_and_only_new_ones() {
+    fn new_access_is_reviewed_once() {
         let path = &Path::new("spec").child("template");
         let new = template("default", &["a", "a", ""], &["a", "b"]);
         let all = asked(path, &new, None, "shop").unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_may_be_asked_about_is_refused_without_asking() {
+    fn accesses_over_the_limit_are_refused_without_review() {
         let path = &Path::new("spec").child("template");
         let names: Vec<String> = (0..MAX_REVIEWS).map(|n| format!("c-{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -265,13 +265,13 @@ mod tests {
         assert_eq!((error.kind, error.field.as_str()), (ErrorKind::TooMany, "spec.template.spec"));
         let old = template("default", &[], &[]);
         assert_eq!(asked(path, &template("default", &names, &[]), Some(&old), "shop").unwrap().len(), MAX_REVIEWS);
-        // One object in very many fields.
+        // One object in many fields.
         let all = asked(path, &template("default", &["a"; 1000], &[]), None, "shop").unwrap();
         assert_eq!(shown(&all)[0], ("get ConfigMap \"a\"".to_owned(), MAX_FIELDS));
     }
 
     #[test]
-    fn a_review_carries_all_that_is_known_of_the_user() {
+    fn access_review_carries_all_attributes_of_the_user() {
         let user: User = serde_json::from_value(json!({
             "username": "ada", "uid": "u-1", "groups": ["dev"],
             "extra": { "iam.miloapis.com/parent-name": ["shop"], "example.com/x": ["1", "2"] },
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plain_yes_is_a_yes() {
+    fn review_answer_without_explicit_permission_is_no_permission() {
         for (status, expected) in [
             (json!({ "allowed": true }), Answer::Allowed),
             (json!({ "allowed": true, "denied": true }), Answer::Denied(String::new())),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_told_what_it_lacks() {
+    fn denied_access_is_reported_at_each_field() {
         let path = &Path::new("spec").child("template");
         let asked = asked(path, &template("default", &["a"], &["b", "c"]), None, "shop").unwrap();
         let answer = |access: &Access| match access.name.as_str() {

@@ -1,4 +1,4 @@
-//! The table of rules, continued: volumes, what is booted from them, and references to data.
+//! The table of rules, continued: volumes, boot disks, and references to data.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::{api::meta::annotation, plan::limits::MAX_REFERENCES};
 
 #[test]
-fn references() {
+fn reference_with_invalid_name_is_refused() {
     let at = |rest: &str| format!("spec.template.spec.{rest}");
     let long = "x".repeat(244);
     let env = "runtime.sandbox.containers[0].env[0].valueFrom.secretKeyRef.name";
@@ -29,7 +29,7 @@ fn references() {
             ),
             (&at("runtime.sandbox.imagePullSecrets"), many, &[(TooMany, "spec.template.spec")]),
             (&at("volumes.0.configMap.name"), json!("a/b"), &[(Invalid, &at("volumes[0].configMap.name"))]),
-            // Every namespace of every cluster has one of its own.
+            // Every namespace of every cluster has its own ConfigMap of this name.
             (
                 &at("volumes.0.configMap.name"),
                 json!("kube-root-ca.crt"),
@@ -41,7 +41,7 @@ fn references() {
 }
 
 #[test]
-fn as_many_references_as_may_be_fit_into_karmadas_annotation() {
+fn references_at_the_limit_fit_into_karmadas_annotation() {
     let entry = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "namespace": crate::api::names::hub_namespace(&"u".repeat(36)), "name": "n".repeat(243) });
     let all: Vec<Value> = vec![entry; MAX_REFERENCES];
@@ -49,7 +49,7 @@ fn as_many_references_as_may_be_fit_into_karmadas_annotation() {
 }
 
 #[test]
-fn volumes() {
+fn volume_that_breaks_a_rule_is_refused() {
     let at = |rest: &str| format!("spec.template.spec.volumes.{rest}");
     let shown = |rest: &str| format!("spec.template.spec.volumes{rest}");
     let storage = |amount: &str| json!({ "requests": { "storage": amount } });
@@ -107,7 +107,7 @@ fn volumes() {
 }
 
 #[test]
-fn virtual_machines() {
+fn virtual_machine_that_breaks_a_rule_is_refused() {
     let keys = "spec.template.annotations[compute.datumapis.com/ssh-keys]";
     let notes = "spec.template.metadata.annotations";
     let of = |text: &str| json!({ annotation::SSH_KEYS: text });

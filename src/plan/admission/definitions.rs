@@ -1,5 +1,5 @@
-//! Whether definitions take an object, judged as an API server does (apiextensions-apiserver 0.36). The tests on servers have
-//! it, too, so that nothing here is of this crate.
+//! Validates objects against definitions as an API server does (apiextensions-apiserver 0.36). Tests on servers include this file
+//! too, so it uses nothing of this crate.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,10 +9,10 @@ use std::{
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// The schema of each kind, by its name.
+/// The schema of each kind, by the kind's name.
 pub struct Definitions(BTreeMap<String, Value>);
 
-/// What a schema may say that is judged here.
+/// Keywords of a schema that are checked here.
 const JUDGED: [&str; 21] = [
     "additionalProperties",
     "enum",
@@ -37,14 +37,14 @@ const JUDGED: [&str; 21] = [
     "x-kubernetes-list-type",
 ];
 
-/// What refuses nothing. `anyOf` is only where a field is a number or a string, and says that once more.
+/// Keywords that refuse nothing. `anyOf` occurs only where a field is a number or a string, and repeats that.
 const REFUSES_NOTHING: [&str; 5] = ["anyOf", "default", "description", "title", "x-kubernetes-preserve-unknown-fields"];
 
 impl Definitions {
-    /// Reads CustomResourceDefinitions of one version each.
+    /// Reads CustomResourceDefinitions with one version each.
     ///
     /// # Panics
-    /// When one of them says something that nothing here judges.
+    /// If a definition has a keyword that nothing here checks.
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let schema = |text: &str| {
             let mut definition: Value = serde_saphyr::from_str(text).unwrap();
@@ -56,17 +56,17 @@ impl Definitions {
         Self(texts.into_iter().map(schema).collect())
     }
 
-    /// The schema of a kind.
+    /// Returns the schema of a kind.
     pub fn schema(&self, kind: &str) -> &Value {
         &self.0[kind]
     }
 
-    /// What they refuse of an object: the path of each field, and why.
+    /// Returns the refused fields of an object: the path of each, and the reason.
     pub fn refused(&self, object: &Value) -> Vec<(String, String)> {
         self.refused_below(object, "")
     }
 
-    /// The same of one part of an object, of which the rest is not given.
+    /// Returns the refused fields in one part of an object without the other parts.
     pub fn refused_below(&self, object: &Value, part: &str) -> Vec<(String, String)> {
         let schema = self.schema(object["kind"].as_str().unwrap());
         let mut refused = Vec::new();
@@ -136,7 +136,8 @@ fn judge(path: &str, schema: &Value, value: &Value, refused: &mut Refused) {
     }
 }
 
-/// Whether an object has these fields, and texts in them of that length: all that is said of what it may not be.
+/// True if an object has the required fields, and strings in them of the required length. The `not` of a schema uses nothing
+/// else.
 fn has_shape(shape: &Value, value: &Value) -> bool {
     let required = shape["required"].as_array().into_iter().flatten();
     let has_all = required.map(|name| name.as_str().unwrap()).all(|name| !value[name].is_null());
@@ -148,7 +149,7 @@ fn has_shape(shape: &Value, value: &Value) -> bool {
 }
 
 fn object(path: &str, schema: &Value, fields: &Map<String, Value>, refused: &mut Refused) {
-    // What no field knows is pruned. A null that may not be one goes as well, and what has a default gets it.
+    // The API server prunes unknown fields, removes a null that is not nullable, and fills in defaults.
     let mut given = BTreeMap::new();
     for (name, value) in fields {
         let values = Some(&schema["additionalProperties"]).filter(|values| values.is_object());
@@ -201,7 +202,7 @@ fn string(path: &str, schema: &Value, text: &str, refused: &mut Refused) {
     }
 }
 
-/// As Go's `net.ParseCIDR`.
+/// Parses as Go's `net.ParseCIDR`.
 fn is_cidr(text: &str) -> bool {
     let Some((address, prefix)) = text.split_once('/') else { return false };
     let Ok(address) = address.parse::<IpAddr>() else { return false };

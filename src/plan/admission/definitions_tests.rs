@@ -1,5 +1,5 @@
-//! What passes the rules against the definitions in `crds/`: neither a Workload, nor any deployment that is made of it, nor
-//! any Instance of one of those, nor what is said of them, is refused by the API servers that hold them.
+//! Objects that pass the rules, against the definitions in `crds/`. No API server refuses the Workload, a deployment made of it,
+//! an Instance of one, or their statuses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,8 +39,8 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
     )
 });
 
-/// Fields of a template of which the definitions alone say what may stand there; each is the same in all three, and an API
-/// server judges by them before it asks a webhook.
+/// Fields of a template that only the definitions restrict. All three definitions have the same schema for them, and an API
+/// server applies it before it calls a webhook.
 const BY_DEFINITION: [&str; 5] = [
     "networkInterfaces[].name",
     "networkInterfaces[].addresses",
@@ -53,18 +53,18 @@ fn refused(object: &Value) -> Vec<(String, String)> {
     match (object["spec"].is_null(), object["status"].is_null()) {
         (false, _) => DEFINITIONS.refused(object),
         (true, false) => DEFINITIONS.refused_below(object, "status"),
-        // Of some writes there is nothing in it but metadata.
+        // Some writes carry only metadata.
         (true, true) => Vec::new(),
     }
 }
 
-/// What these writes ask objects to carry.
+/// Returns the objects that these writes apply.
 fn asked<P>(writes: &[Write<P>]) -> impl Iterator<Item = Value> {
     writes.iter().filter_map(|write| Some(write.op.asked()?.into_owned()))
 }
 
-/// What is written of a Workload before anything runs: its deployments, its status, and of each deployment the first Instance
-/// and the status.
+/// Returns the writes for a Workload before anything runs: its deployments, its status, and for each deployment the first
+/// Instance and the status.
 fn derived(mut workload: Workload) -> Vec<Value> {
     workload.metadata.uid = Some("a3f0c7d2-7c58-4c0e-9d3c-2f7a1f0b5e11".into());
     workload.metadata.generation = Some(1);
@@ -94,7 +94,7 @@ fn derived(mut workload: Workload) -> Vec<Value> {
     bodies
 }
 
-/// What a cell writes of a deployment before anything runs: the first Instance, and the status.
+/// Returns the writes of a cell for a deployment before anything runs: the first Instance, and the status.
 fn on_cell(deployment: WorkloadDeployment) -> Vec<Value> {
     let observed = instances::Observed {
         deployment: deployment.into(),
@@ -119,12 +119,12 @@ fn of_each_kind(bodies: &[Value]) -> BTreeMap<&str, usize> {
     counts
 }
 
-/// A path to an item, as to every item of its list.
+/// Returns the path with each list index removed.
 fn without_indices(path: &str) -> String {
     Regex::new(r"\[[0-9]+\]").unwrap().replace_all(path, "[]").into_owned()
 }
 
-/// Names and labels, which API servers judge alike whatever the kind.
+/// True if name and labels are valid; API servers check them alike for every kind.
 fn has_good_names(object: &Value) -> bool {
     let labels = object["metadata"]["labels"].as_object();
     let name = object["metadata"]["name"].as_str().unwrap();
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_passes_is_not_refused_by_a_definition(mut object in samples::workload()) {
+    fn generated_workload_that_passes_is_accepted_by_the_definitions(mut object in samples::workload()) {
         object["kind"] = json!("Workload");
         let Ok(workload) = serde_json::from_value::<Workload>(object.clone()) else { return Ok(()) };
         if !super::workload(&workload, None, &Bound::Known(bound())).is_empty() {
@@ -147,7 +147,7 @@ proptest! {
         let by_definition = refused(&object);
         for (field, why) in &by_definition {
             let in_template = without_indices(field.strip_prefix(".spec.template.spec.").unwrap_or_default());
-            // A list is read where an object of fields is meant; no API server passes it on.
+            // The generator gave a list where an object is expected; no API server passes that on.
             let is_of_another_type = why.ends_with("is of another type");
             let is_known = is_of_another_type || BY_DEFINITION.iter().any(|known| in_template.starts_with(known));
             prop_assert!(is_known, "{}: {}: {}", field, why, object);
@@ -165,7 +165,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_made_by_hand_and_passes_can_be_run(deployment in generated_tests::deployment()) {
+    fn generated_deployment_that_passes_is_accepted_by_the_definitions(deployment in generated_tests::deployment()) {
         let Some(mut deployment) = deployment else { return Ok(()) };
         let mut object = json!(deployment);
         object["kind"] = json!("WorkloadDeployment");
@@ -181,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_made_of_a_workload_is_held_against_the_definitions_whole() {
+fn derived_object_is_checked_against_the_whole_definition() {
     let bodies = derived(serde_json::from_value(containers()).unwrap());
     let counts = of_each_kind(&bodies);
     assert_eq!(counts, [("Instance", 1), ("Workload", 2), ("WorkloadDeployment", 2)].into(), "{bodies:#?}");
@@ -194,10 +194,10 @@ fn what_is_made_of_a_workload_is_held_against_the_definitions_whole() {
 }
 
 #[test]
-fn a_template_is_held_to_the_same_in_every_definition() {
+fn template_schema_is_equal_in_all_definitions() {
     fn bare(mut schema: Value) -> Value {
         if let Some(parts) = schema.as_object_mut() {
-            // `description` is also a name that a field may have, and then no text.
+            // `description` may also be the name of a field; then it is no text.
             parts.retain(|key, value| key != "description" || !value.is_string());
         }
         match schema {
@@ -206,7 +206,7 @@ fn a_template_is_held_to_the_same_in_every_definition() {
             other => other,
         }
     }
-    /// Takes away the rules that this has beside the other.
+    /// Removes the rules that `schema` has and `other` lacks.
     fn without_rules_beside(schema: &mut Value, other: &Value) {
         match schema {
             Value::Object(parts) => {
@@ -220,21 +220,21 @@ fn a_template_is_held_to_the_same_in_every_definition() {
             _ => {}
         }
     }
-    let of = |kind, path| bare(DEFINITIONS.schema(kind).pointer(path).unwrap().clone());
-    let of_instance = of("Instance", "/properties/spec");
+    let schema_of = |kind, path| bare(DEFINITIONS.schema(kind).pointer(path).unwrap().clone());
+    let of_instance = schema_of("Instance", "/properties/spec");
     let template = "/properties/spec/properties/template/properties/spec";
-    assert_eq!(of("WorkloadDeployment", template), of_instance);
-    let mut of_workload = of("Workload", template);
+    assert_eq!(schema_of("WorkloadDeployment", template), of_instance);
+    let mut of_workload = schema_of("Workload", template);
     assert_ne!(of_workload, of_instance, "the rules that hold for new Workloads alone");
     without_rules_beside(&mut of_workload, &of_instance);
     assert_eq!(of_workload, of_instance);
 }
 
-/// Kinds of rules by which the definition of Workloads is stricter.
+/// Keywords in which the definition of Workloads is stricter.
 const STATED_FOR_WORKLOADS: [&str; 9] =
     ["format", "maxLength", "maxProperties", "maximum", "minLength", "minProperties", "minimum", "not", "pattern"];
 
-/// Of every kind of rule that a schema can state, the smallest change that breaks it.
+/// For every kind of rule in a schema, the smallest change that breaks it.
 #[test]
 fn definition_of_workloads_states_the_rules_of_pods_by_itself() {
     let container = "spec.template.spec.runtime.sandbox.containers.0";
@@ -276,7 +276,7 @@ fn definition_of_workloads_states_the_rules_of_pods_by_itself() {
         assert_eq!(DEFINITIONS.refused(&object).len(), 1, "{path} = {value}: {:?}", DEFINITIONS.refused(&object));
         let workload: Workload = serde_json::from_value(object.clone()).unwrap();
         assert_ne!(super::workload(&workload, None, &Bound::Known(bound())), [], "{path} = {value} by the rules");
-        // One that is stored may have it, and must still arrive.
+        // A stored Workload may have the violation, and its deployments must still be accepted.
         for mut made in derived(workload).into_iter().filter(|made| made["kind"] != "Workload") {
             made["metadata"] = json!({});
             assert_eq!(refused(&made), [], "{path} = {value}");
@@ -292,9 +292,9 @@ fn definition_of_workloads_states_the_rules_of_pods_by_itself() {
     }
 }
 
-/// The smallest changes that a definition refuses, of each kind of rule that definitions have, and what they take.
+/// For each kind of rule in definitions, the smallest change that they refuse, and changes that they accept.
 #[test]
-fn definitions_are_judged_as_an_api_server_judges() {
+fn definition_checks_agree_with_an_api_server() {
     let container = "spec.template.spec.runtime.sandbox.containers.0";
     let disk = "spec.template.spec.volumes.1.disk.template.spec";
     for (path, value, at) in [
@@ -347,10 +347,10 @@ fn definitions_are_judged_as_an_api_server_judges() {
         let mut object = set(containers(), path, value.clone());
         object["kind"] = json!("Workload");
         let found = DEFINITIONS.refused(&object);
-        let is_as_told = match at {
+        let is_as_expected = match at {
             None => found.is_empty(),
             Some(at) => found.len() == 1 && found[0].0.ends_with(at),
         };
-        assert!(is_as_told, "{path} = {value}: {found:?}");
+        assert!(is_as_expected, "{path} = {value}: {found:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Rules of WorkloadDeployments in a project: who may write what the operator goes by, and whose part one may claim to be.
+//! Rules of WorkloadDeployments in a project: the writers of the operator's annotations, and the Workload that a deployment
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,48 +16,48 @@ use crate::{
     plan::ownership,
 };
 
-/// Annotations that decide what is copied where: to write one is a power of its own (fact 19).
+/// Annotations that decide where data is copied. Only some users may write them (fact 19).
 pub const POWERS: [&str; 3] =
     [annotation::EXPECTED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR, annotation::FEDERATION_NAMESPACE];
 
 /// Most Workloads that a message names.
 const MAX_REF_NAMED: usize = 3;
 
-/// Who this operator is on a control plane, as that one knows it.
+/// The operator's user on a control plane, as that control plane authenticates it.
 ///
-/// A name by itself says little: who may make namespaces and ServiceAccounts in his project can make one of the operator's
-/// name there. The uid is of one account alone.
+/// A name alone is not enough: a tenant who may create namespaces and ServiceAccounts in the project can create one with the
+/// operator's name. The uid belongs to one account only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Name.
     pub username: String,
-    /// Unique id; empty where the server gives none, as to who comes with a certificate.
+    /// Unique id; empty if the server gives none, as for a client certificate.
     pub uid: String,
 }
 
 impl Own {
-    /// Whether this is the operator: a server names one account alike, whoever asks it.
+    /// True if the user is the operator. A server reports one account alike to every client.
     pub fn is(&self, user: &User) -> bool {
         self.has_name_of(user) && self.uid == user.uid
     }
 
-    /// Whether this is the operator, or somebody of its name: an account that was made anew has another uid.
+    /// True if the user is the operator or has its name: a recreated account has another uid.
     pub fn has_name_of(&self, user: &User) -> bool {
         self.username == user.username
     }
 }
 
-/// Who this operator is in the project, and who else may act in its place.
+/// The operator's user in the project, and the users with the same permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identities {
-    /// As whom this operator writes there, or why that could not be found out.
+    /// The operator's user, or the reason why it is not known.
     pub own: Result<Own, String>,
-    /// Names that the configuration gives the same powers.
+    /// User names that the configuration gives the same permissions.
     pub resolvers: BTreeSet<String>,
 }
 
 impl Identities {
-    /// Whether this is the operator itself. While nobody knows who that is, whoever may act in its place counts as it.
+    /// True if the user is the operator. While the operator's user is not known, a resolver counts as the operator.
     fn is_own(&self, user: &User) -> Result<bool, String> {
         match &self.own {
             Ok(own) => Ok(own.is(user)),
@@ -65,7 +66,8 @@ impl Identities {
         }
     }
 
-    /// Whether the user may write the annotations of [`POWERS`]. An error when that depends on who we are, and nobody knows.
+    /// True if the user may write the annotations of [`POWERS`]. An error if that depends on the operator's user, which is not
+    /// known.
     fn may_write(&self, user: &User) -> Result<bool, String> {
         if user.is_master() || self.resolvers.contains(&user.username) {
             return Ok(true);
@@ -74,15 +76,15 @@ impl Identities {
     }
 }
 
-/// The annotations of [`POWERS`] that a write adds, changes or removes.
+/// Returns the annotations of [`POWERS`] that a write adds, changes or removes.
 pub fn powers_used(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<&'static str> {
-    let of = |deployment: Option<&WorkloadDeployment>, key: &str| {
+    let value = |deployment: Option<&WorkloadDeployment>, key: &str| {
         deployment.and_then(|deployment| deployment.annotations().get(key).cloned())
     };
-    POWERS.into_iter().filter(|key| of(Some(new), key) != of(old, key)).collect()
+    POWERS.into_iter().filter(|key| value(Some(new), key) != value(old, key)).collect()
 }
 
-/// Refuses the annotations of [`POWERS`] to whoever may not write them.
+/// Refuses the annotations of [`POWERS`] to users who may not write them.
 pub fn powers(
     new: &WorkloadDeployment,
     old: Option<&WorkloadDeployment>,
@@ -107,11 +109,11 @@ pub fn powers(
     powers_used(new, old).into_iter().filter_map(refusal).collect()
 }
 
-/// Whether this is the operator's own write of a part of the Workload that controls it: then the Workload was reviewed
-/// when its author wrote it, and everything else is reviewed like a Workload.
+/// True if the operator writes a deployment under the Workload that controls it. That Workload was reviewed when its author wrote
+/// it. Every other write is reviewed like a Workload.
 ///
 /// # Errors
-/// When that depends on who we are, and nobody knows: why.
+/// Why the operator's user is not known, if the result depends on it.
 pub fn is_part_of_reviewed_workload(
     deployment: &WorkloadDeployment,
     user: &User,
@@ -122,7 +124,7 @@ pub fn is_part_of_reviewed_workload(
     if controlled { identities.is_own(user) } else { Ok(false) }
 }
 
-/// The answer to a write that would be refused to anybody but us, while nobody knows who we are.
+/// The error for a write that only the operator may make, while the operator's user is not known.
 pub fn nobody_knows(user: &User, why: &str) -> FieldError {
     let why = format!(
         "whether {:?} is this operator, which may write it, could not be found out: {why}; try again",
@@ -131,7 +133,7 @@ pub fn nobody_knows(user: &User, why: &str) -> FieldError {
     FieldError::internal(&Path::new("spec"), why)
 }
 
-/// What the rules say of a deployment by itself, as far as an update adds it: a template is held to them wherever it stands.
+/// Returns the violations in a deployment's template that an update adds.
 pub fn template(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<FieldError> {
     let path = Path::new("spec").child("template");
     let violations = |deployment: &WorkloadDeployment| {
@@ -140,15 +142,15 @@ pub fn template(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> V
         template::validate(&path, &deployment.spec.template, &namespace, &mut errors);
         errors
     };
-    // What has not changed adds nothing.
+    // An unchanged template adds no violation.
     if old.is_some_and(|old| old.spec.template == new.spec.template) {
         return Vec::new();
     }
     added(violations(new), old.map(violations), &path)
 }
 
-/// What the rules say of how a deployment is called, whose part it is and how much it asks for, as far as an update adds it: all
-/// of it that becomes a label's value on its Instances.
+/// Returns the violations in name, references and scale of a deployment that an update adds. Each Instance carries the names as
+/// label values.
 pub fn shape(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<FieldError> {
     let path = Path::new("spec");
     let violations = |deployment: &WorkloadDeployment| {
@@ -165,8 +167,7 @@ pub fn shape(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<
     added(violations(new), old.map(violations), &path)
 }
 
-/// What is wrong with the number of Instances that somebody scales a deployment to, whoever it is, and whatever made it: no
-/// Workload may ask for more either.
+/// Returns the violations in the number of Instances that a user or an autoscaler sets. No Workload may ask for more either.
 pub fn scaled(replicas: i32, before: Option<i32>) -> Vec<FieldError> {
     let path = Path::new("spec");
     let violations = |replicas: i32| {
@@ -185,7 +186,7 @@ fn added(new: Errors, old: Option<Errors>, path: &Path) -> Vec<FieldError> {
     .into_vec(path)
 }
 
-/// Whether a write says anew in which city the deployment is.
+/// True if a write names the city of the deployment for the first time, or another city.
 pub fn names_city(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> bool {
     old.is_none_or(|old| {
         let city = |deployment: &WorkloadDeployment| CityCode::parse(&deployment.spec.city_code);
@@ -199,13 +200,13 @@ pub fn city(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>, bound: &
     names_city(new, old).then(|| placements::one_city(&path, &new.spec.city_code, bound)).flatten()
 }
 
-/// Whether a write says anew which Workload the deployment is a part of.
+/// True if a write names the Workload of the deployment for the first time, or another Workload.
 pub fn names_workload(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> bool {
     old.is_none_or(|old| old.spec.workload_ref != new.spec.workload_ref)
 }
 
-/// Refuses a deployment that claims to be a part of one Workload under the uid of another. `workloads`: name -> uid of
-/// those in its namespace, or why they could not be read. One that is not there may be claimed: it harms nobody.
+/// Refuses a deployment that names one Workload with the uid of another. `workloads` maps name to uid for its namespace, or says
+/// why they could not be read. A Workload that does not exist may be named: that harms no other.
 pub fn workload_ref(
     new: &WorkloadDeployment,
     old: Option<&WorkloadDeployment>,

@@ -26,9 +26,9 @@ fn identities() -> Identities {
     Identities { own: Ok(own), resolvers: ["resolver".to_owned()].into() }
 }
 
-/// Found by reading: a tenant who made a ServiceAccount of the operator's name in his project was the operator there.
+/// A tenant's ServiceAccount with the operator's name counted as the operator in that project.
 #[test]
-fn who_has_but_the_name_of_the_operator_is_not_the_operator() {
+fn user_with_the_operators_name_and_another_uid_is_not_the_operator() {
     let named = |uid: &str| User { uid: uid.into(), ..user("operator", &[]) };
     let own = |uid: &str| Own { username: "operator".into(), uid: uid.into() };
     for (ours, theirs, expected) in
@@ -44,7 +44,7 @@ fn who_has_but_the_name_of_the_operator_is_not_the_operator() {
 }
 
 #[test]
-fn who_may_write_what_decides_where_data_goes() {
+fn data_annotation_is_written_by_operator_resolver_and_masters_only() {
     let with = |value: Value| deployment(&value, ("web", "u"), None);
     let key = annotation::EXPECTED_REFERENCED_DATA;
     let (none, one, other) = (with(json!({})), with(json!({ key: "[]" })), with(json!({ key: "[\"Secret/x\"]" })));
@@ -77,7 +77,7 @@ fn who_may_write_what_decides_where_data_goes() {
 }
 
 #[test]
-fn while_nobody_knows_who_we_are_only_the_named_may_write() {
+fn data_annotation_under_unknown_identity_is_written_by_resolvers_only() {
     let unknown = Identities { own: Err("no answer".into()), ..identities() };
     let one = deployment(&json!({ annotation::EXPECTED_REFERENCED_DATA: "[]" }), ("web", "u"), None);
     assert_eq!(powers(&one, None, &user("resolver", &[]), &unknown), []);
@@ -86,7 +86,7 @@ fn while_nobody_knows_who_we_are_only_the_named_may_write() {
 }
 
 #[test]
-fn only_our_own_write_under_a_controlling_workload_goes_unreviewed() {
+fn operator_write_under_controlling_workload_is_not_reviewed() {
     for (owner, name, expected) in [
         (Some("u"), "operator", true),
         (Some("u"), "resolver", false),
@@ -101,7 +101,7 @@ fn only_our_own_write_under_a_controlling_workload_goes_unreviewed() {
 }
 
 #[test]
-fn while_nobody_knows_who_we_are_the_named_stand_in_for_us() {
+fn resolver_under_unknown_identity_counts_as_the_operator() {
     let unknown = Identities { own: Err("no answer".into()), ..identities() };
     for (owner, name, expected) in [
         (Some("u"), "resolver", Ok(true)),
@@ -116,7 +116,7 @@ fn while_nobody_knows_who_we_are_the_named_stand_in_for_us() {
 }
 
 #[test]
-fn a_deployment_is_a_part_of_the_workload_that_it_names() {
+fn deployment_with_uid_of_another_workload_is_refused() {
     let known = Ok([("web", "u"), ("db", "v")].map(|(name, uid)| (name.to_owned(), uid.to_owned())).into());
     let of = |reference| deployment(&json!({}), reference, None);
     for (reference, refused) in [

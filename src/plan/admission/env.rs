@@ -9,7 +9,7 @@ use super::{
     format::{config_map_key, env_name, qualified_name},
 };
 
-/// Fields of a Pod that a variable may show.
+/// Fields of a Pod that a variable may refer to.
 const FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -22,7 +22,7 @@ const FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Amounts of a container that a variable may show.
+/// Resources of a container that a variable may refer to.
 const RESOURCES: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -32,7 +32,7 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Beginnings of further amounts: pages of some size.
+/// Prefixes of further resources: huge pages of some size.
 const PAGES: [&str; 2] = ["limits.hugepages-", "requests.hugepages-"];
 
 /// Validates the variables of one container.
@@ -78,7 +78,7 @@ fn value_from(path: &Path, variable: &EnvVar, source: &EnvVarSource, errors: &mu
         source.secret_key_ref.is_some(),
         source.file_key_ref.is_some(),
     ];
-    // The variable's value may be a secret: no message repeats it.
+    // The variable's value may be confidential: no message repeats it.
     let invalid = |why: &str| FieldError::invalid_hidden(path, variable, why);
     match given.into_iter().filter(|given| *given).count() {
         0 => errors
@@ -103,7 +103,7 @@ fn field(path: &Path, of: &ObjectFieldSelector, errors: &mut Errors) {
     let key = of.field_path.strip_suffix("']").and_then(|text| text.split_once("['"));
     let flaw = match key {
         Some(("metadata.labels", key)) => qualified_name(key),
-        // Kubernetes judges annotations by their lower case.
+        // Kubernetes checks keys of annotations in lower case.
         Some(("metadata.annotations", key)) => qualified_name(&key.to_lowercase()),
         Some(_) => Some("only metadata.labels and metadata.annotations have keys"),
         None if FIELDS.contains(&of.field_path.as_str()) => None,

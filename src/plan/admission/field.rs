@@ -1,4 +1,4 @@
-//! Errors of single fields, in Kubernetes' own kinds and words, and which of them an update adds.
+//! Errors of single fields, with Kubernetes' kinds and words, and the selection of those that an update adds.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -8,41 +8,41 @@ use std::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// Longest text of a user's that a message repeats, in characters.
+/// Longest user's text that a message repeats, in characters.
 const MAX_REPEATED: usize = 128;
 
-/// Most errors that one answer names; a reader mends none beyond it at once, and the answer has a size.
+/// Most errors in one response. More help no reader, and the response has a size limit.
 const MAX_NAMED: usize = 100;
 
-/// Most errors that are collected of one object. Beyond it nobody reads them, and they would only take memory.
+/// Most errors collected for one object. More help no reader and take memory.
 pub const MAX_COLLECTED: usize = 4000;
 
 /// Most supported values that a message lists.
 const MAX_LISTED: usize = 20;
 
-/// Where a field stands, as Kubernetes writes it: `spec.placements[0].cityCodes[1]`.
+/// Path of a field, as Kubernetes writes it: `spec.placements[0].cityCodes[1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(String);
 
 impl Path {
-    /// A field of the object itself.
+    /// Makes the path of a field of the object itself.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// A field inside.
+    /// Returns the path of a field inside.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self(format!("{}.{name}", self.0))
     }
 
-    /// An item of a list.
+    /// Returns the path of a list item.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         Self(format!("{}[{index}]", self.0))
     }
 
-    /// An entry of a map.
+    /// Returns the path of a map entry.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         Self(format!("{}[{}]", self.0, short(key)))
@@ -55,31 +55,31 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is wrong with a field.
+/// Kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
-    /// It must be given.
+    /// It must be set.
     Required,
-    /// It cannot be what it is.
+    /// Its value is invalid.
     Invalid,
     /// It must be unique.
     Duplicate,
-    /// It is none of the values that it may have.
+    /// It is none of the supported values.
     NotSupported,
-    /// It may not be given, or not by this user.
+    /// It may not be set, or not by this user.
     Forbidden,
-    /// What it names is not there.
+    /// The object that it names does not exist.
     NotFound,
-    /// It is longer than it may be.
+    /// It is too long.
     TooLong,
-    /// It has more items than it may have.
+    /// It has too many items.
     TooMany,
-    /// Whether it may be cannot be told.
+    /// Its validity is not known.
     Internal,
 }
 
 impl ErrorKind {
-    /// The reason of the cause in the API server's answer.
+    /// Returns the reason of the cause in the API server's answer.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -108,41 +108,41 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the message repeats the value.
+    /// True if the message repeats the value.
     fn shows_value(self) -> bool {
         matches!(self, Self::Invalid | Self::Duplicate | Self::NotSupported | Self::NotFound)
     }
 }
 
-/// What stands in a field: it tells errors apart that an update adds.
+/// Content of a field. It identifies the errors that an update adds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Content {
-    /// A text, of which the message repeats the beginning where its kind shows values.
+    /// A text. The message repeats its beginning if its kind shows values.
     Text(String),
-    /// The digest of something that no message repeats.
+    /// The digest of a content that no message repeats.
     Hidden(String),
-    /// How much there is. An update that does not make it more adds nothing.
+    /// An amount. An update that does not increase it adds no error.
     Amount(usize),
 }
 
 impl Content {
     fn hidden(content: &impl Serialize) -> Self {
-        // What comes from JSON can be written as such; all that could not would count as equal.
+        // Content from JSON always serialises. Contents that do not would count as equal.
         let text = serde_json::to_vec(content).unwrap_or_default();
         Self::Hidden(format!("{:x}", Sha256::digest(text)))
     }
 }
 
-/// One thing that is wrong with one field.
+/// One error of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
-    /// What is wrong.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// Where.
+    /// Path of the field.
     pub field: String,
-    /// What stands there.
+    /// Content of the field.
     content: Content,
-    /// How to put it right.
+    /// How to fix it.
     pub detail: String,
 }
 
@@ -151,38 +151,38 @@ impl FieldError {
         Self { kind, field: path.0.clone(), content: Content::Text(value.into()), detail: detail.into() }
     }
 
-    /// The same about a `content` that the message does not repeat: another one there is another error.
+    /// Returns the error with a `content` that the message does not repeat: another content is another error.
     #[must_use]
     fn about(self, content: &impl Serialize) -> Self {
         Self { content: Content::hidden(content), ..self }
     }
 
-    /// The same about an amount.
+    /// Returns the error with an amount.
     fn counting(self, amount: usize) -> Self {
         Self { content: Content::Amount(amount), ..self }
     }
 
-    /// The field must be given.
+    /// Reports a missing field.
     pub fn required(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Required, path, "", detail)
     }
 
-    /// The field cannot be what it is.
+    /// Reports an invalid value.
     pub fn invalid(path: &Path, value: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, path, value, detail)
     }
 
-    /// The field cannot be what it is, which the message does not repeat.
+    /// Reports an invalid value that the message does not repeat.
     pub fn invalid_hidden(path: &Path, content: &impl Serialize, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, path, "", detail).about(content)
     }
 
-    /// The same stands twice.
+    /// Reports a value that occurs twice.
     pub fn duplicate(path: &Path, value: impl Into<String>) -> Self {
         Self::new(ErrorKind::Duplicate, path, value, "")
     }
 
-    /// The field is none of `supported`.
+    /// Reports a value that is none of `supported`.
     pub fn not_supported(path: &Path, value: impl Into<String>, supported: &[impl AsRef<str>]) -> Self {
         let list: Vec<String> =
             supported.iter().take(MAX_LISTED).map(|value| format!("{:?}", value.as_ref())).collect();
@@ -194,50 +194,50 @@ impl FieldError {
         Self::new(ErrorKind::NotSupported, path, value, format!("supported values: {list}{more}"))
     }
 
-    /// The field may not be given, or not by this user.
+    /// Reports a field that may not be set, or not by this user.
     pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, path, "", detail)
     }
 
-    /// The field may not be given; with another content it would be another error.
+    /// Reports a field that may not be set; another content is another error.
     pub fn forbidden_content(path: &Path, content: &impl Serialize, detail: impl Into<String>) -> Self {
         Self::forbidden(path, detail).about(content)
     }
 
-    /// What the field names is not there.
+    /// Reports that the object that the field names does not exist.
     pub fn not_found(path: &Path, value: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, path, value, detail)
     }
 
-    /// The field has more than `limit` bytes.
+    /// Reports a value of more than `limit` bytes.
     pub fn too_long(path: &Path, value: impl Into<String>, limit: usize, detail: &str) -> Self {
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
         Self::new(ErrorKind::TooLong, path, value, format!("may not be more than {limit} bytes{detail}"))
     }
 
-    /// The number that stands in the field is more than `limit`. An update that does not make it more adds nothing.
+    /// Reports a number over `limit`. An update that does not increase it adds no error.
     pub fn too_large(path: &Path, number: i32, limit: i32) -> Self {
         let amount = usize::try_from(number).unwrap_or_default();
         Self::new(ErrorKind::Invalid, path, "", format!("{number}: want at most {limit}")).counting(amount)
     }
 
-    /// All that stands in the field together, `bytes`, is more than `limit`.
+    /// Reports a content of `bytes` in total, over `limit`.
     pub fn too_long_together(path: &Path, bytes: usize, limit: usize, detail: &str) -> Self {
         Self::too_long(path, "", limit, detail).counting(bytes)
     }
 
-    /// There are more than `limit` items.
+    /// Reports more than `limit` items.
     pub fn too_many(path: &Path, count: usize, limit: usize, detail: &str) -> Self {
         let detail = format!("{count}: must have at most {limit} items: {detail}");
         Self::new(ErrorKind::TooMany, path, "", detail).counting(count)
     }
 
-    /// Whether the field may be what it is cannot be told.
+    /// Reports a field whose validity is not known.
     pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, path, "", detail)
     }
 
-    /// The message without the field, as a cause carries it.
+    /// Returns the message without the field, as in a cause.
     pub fn message(&self) -> String {
         let value = match &self.content {
             Content::Text(value) if self.kind.shows_value() => format!(": {:?}", short(value)),
@@ -247,7 +247,8 @@ impl FieldError {
         format!("{}{value}{detail}", self.kind.words())
     }
 
-    /// What an error is told by when list items have moved: the field without indices, and what stands there; not how much.
+    /// Returns the key that identifies an error after list items have moved: the field without indices, and its content without
+    /// the amount.
     fn identity(&self) -> Identity {
         let mut field = String::new();
         let mut parts = self.field.split('[');
@@ -282,16 +283,16 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The errors of one object, up to so many.
+/// Errors of one object, at most [`MAX_COLLECTED`].
 #[derive(Debug, Default)]
 pub struct Errors {
     list: Vec<FieldError>,
-    /// Whether there were more.
+    /// True if there were more.
     is_cut: bool,
 }
 
 impl Errors {
-    /// One error more.
+    /// Adds an error.
     pub fn push(&mut self, error: FieldError) {
         if self.list.len() < MAX_COLLECTED {
             self.list.push(error);
@@ -300,8 +301,8 @@ impl Errors {
         }
     }
 
-    /// Only those that an update adds to `old`: as many of each as there are more, and an amount only when it has grown.
-    /// Items of a list may have moved, so what stands at the same place is taken for the old one first.
+    /// Returns only the errors that an update adds to `old`: for each identity the surplus, and an amount only if it has grown.
+    /// Items of a list may have moved, so an equal error at the same place is matched first.
     #[must_use]
     pub fn added_to(self, old: &Self) -> Self {
         let mut known: BTreeMap<Identity, (usize, usize)> = BTreeMap::new();
@@ -325,7 +326,7 @@ impl Errors {
         Self { list: added.into_iter().map(|(_, error)| error).collect(), is_cut: self.is_cut }
     }
 
-    /// All of them. Where there were more than are collected, nobody has compared the rest, and that is an error too.
+    /// Returns all errors. If some were not collected, the rest was not compared, and that is an error too.
     pub fn into_vec(self, path: &Path) -> Vec<FieldError> {
         let mut list = self.list;
         if self.is_cut {
@@ -336,7 +337,7 @@ impl Errors {
     }
 }
 
-/// The errors in one text: `one` as it is, several as Kubernetes lists them.
+/// Returns the errors in one text: a single one unchanged, several as Kubernetes lists them.
 pub fn joined(errors: &[FieldError]) -> String {
     let named: Vec<String> = errors.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = errors.len().saturating_sub(MAX_NAMED);
@@ -347,7 +348,7 @@ pub fn joined(errors: &[FieldError]) -> String {
     }
 }
 
-/// The errors that an answer names one by one.
+/// Returns the errors that a response lists.
 pub fn named(errors: &[FieldError]) -> &[FieldError] {
     &errors[..errors.len().min(MAX_NAMED)]
 }

@@ -1,9 +1,9 @@
-//! Errors in Kubernetes' words, which of them an update adds, and how many there can be.
+//! Errors in Kubernetes' words, the ones that an update adds, and their limits.
 
 use super::*;
 
 #[test]
-fn errors_read_as_kubernetes_writes_them() {
+fn field_error_reads_as_in_kubernetes() {
     let path = Path::new("spec").child("placements").index(0).child("cityCodes").index(1);
     for (error, text) in [
         (FieldError::required(&path, "give it"), "Required value: give it"),
@@ -39,7 +39,7 @@ fn count_added(old: FieldError, new: FieldError) -> usize {
 }
 
 #[test]
-fn another_content_that_is_not_shown_is_another_error() {
+fn changed_hidden_content_is_another_error() {
     let path = &Path::new("l").key("k");
     let forbidden = |value: &str| FieldError::forbidden_content(path, &value, "no");
     let hidden = |value: &str| FieldError::invalid_hidden(path, &value, "line 1: no");
@@ -51,7 +51,7 @@ fn another_content_that_is_not_shown_is_another_error() {
 }
 
 #[test]
-fn an_amount_is_as_before_when_it_has_not_grown() {
+fn amount_that_has_not_grown_adds_no_error() {
     let path = &Path::new("l");
     let many = |count| FieldError::too_many(path, count, 3, "use less");
     let long = |bytes| FieldError::too_long_together(path, bytes, 3, "all of them");
@@ -61,7 +61,7 @@ fn an_amount_is_as_before_when_it_has_not_grown() {
 }
 
 #[test]
-fn so_many_are_collected_and_compared_quickly_and_the_rest_is_an_error() {
+fn errors_over_the_limit_are_replaced_by_one_error() {
     let at = |index: usize| FieldError::duplicate(&Path::new("l").index(index), index.to_string());
     let all = |from: usize, count: usize| of((from..from + count).map(at).collect());
     let added = all(0, MAX_COLLECTED).added_to(&all(1, MAX_COLLECTED)).into_vec(&Path::new("l"));
@@ -73,20 +73,20 @@ fn so_many_are_collected_and_compared_quickly_and_the_rest_is_an_error() {
 }
 
 #[test]
-fn a_list_of_what_is_supported_ends() {
+fn long_list_of_supported_values_is_cut() {
     let supported: Vec<String> = (0..1000).map(|n| format!("city-{n}")).collect();
     let text = FieldError::not_supported(&Path::new("l"), "x", &supported).to_string();
     assert!(text.len() < 400 && text.ends_with("\"city-19\", and 980 more"), "{text}");
 }
 
 #[test]
-fn an_update_is_charged_with_what_it_adds() {
+fn update_is_refused_only_for_added_errors() {
     let at = |index, value: &str| FieldError::invalid(&Path::new("l").index(index).key("k"), value, "no");
     let old = vec![at(0, "a"), at(1, "b"), at(2, "b")];
     let added = |old: &[FieldError], new| of(new).added_to(&of(old.to_vec())).into_vec(&Path::new("l"));
     for (new, expected) in [
         (vec![at(0, "a")], vec![]),
-        // Moved, and one of them gone.
+        // Both have moved, and one is removed.
         (vec![at(0, "b"), at(1, "b")], vec![]),
         (vec![at(0, "a"), at(1, "b"), at(2, "b"), at(3, "b")], vec![at(3, "b")]),
         (vec![at(0, "b"), at(1, "b"), at(2, "b")], vec![at(0, "b")]),
@@ -101,7 +101,7 @@ fn an_update_is_charged_with_what_it_adds() {
 }
 
 #[test]
-fn one_answer_names_so_many_and_counts_the_rest() {
+fn joined_errors_over_the_limit_are_counted() {
     let errors: Vec<FieldError> = (0..130).map(|i| FieldError::duplicate(&Path::new("l").index(i), "x")).collect();
     assert!(joined(&errors).ends_with("and 30 more]"));
     assert_eq!(named(&errors).len(), 100);

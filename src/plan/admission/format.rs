@@ -1,4 +1,4 @@
-//! Forms of texts that fields may have, as Kubernetes checks them.
+//! Formats of texts in fields, as Kubernetes checks them.
 
 use std::net::IpAddr;
 
@@ -7,14 +7,14 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use super::field::{Errors, FieldError, Path};
 use crate::api::{names, referenced::DataRef};
 
-/// What the value of a label is, in words.
+/// Description of a label value in messages.
 pub const LABEL_VALUE: &str =
     "a label's value has at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends";
 
-/// Numbers that a port may have.
+/// Valid port numbers.
 pub const PORTS: std::ops::RangeInclusive<i64> = 1..=65535;
 
-/// The same in words, Kubernetes' own.
+/// Kubernetes' message about a port number.
 pub const PORT: &str = "must be between 1 and 65535, inclusive";
 
 /// Longest key of a ConfigMap or Secret.
@@ -26,7 +26,7 @@ const MAX_PORT_NAME: usize = 15;
 /// Longest prefix of a label's or annotation's key.
 const MAX_PREFIX: usize = 253;
 
-/// Kinds of public keys that an `authorized_keys` line may begin with.
+/// Types of public keys in an `authorized_keys` line.
 const KEY_TYPES: [&str; 8] = [
     "ssh-ed25519",
     "ssh-rsa",
@@ -38,7 +38,7 @@ const KEY_TYPES: [&str; 8] = [
     "sk-ecdsa-sha2-nistp256@openssh.com",
 ];
 
-/// Says that a name is missing, too long or no DNS label.
+/// Reports a name that is missing, too long or no DNS label.
 pub fn dns_label(path: &Path, name: &str, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path, "give it a name"));
@@ -49,7 +49,7 @@ pub fn dns_label(path: &Path, name: &str, errors: &mut Errors) {
     }
 }
 
-/// Says that a text is missing, or cannot be the value of a label.
+/// Reports a text that is missing, or cannot be the value of a label.
 pub fn label_value(path: &Path, text: &str, errors: &mut Errors) {
     if text.is_empty() {
         errors.push(FieldError::required(path, "every Instance has it as a label's value"));
@@ -60,7 +60,7 @@ pub fn label_value(path: &Path, text: &str, errors: &mut Errors) {
     }
 }
 
-/// Says that a reference has no name, or none that an object could have, or one that is too long to be carried.
+/// Reports a reference whose name is missing, invalid, or too long to be copied.
 pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Errors) {
     use crate::plan::references::NameFlaw;
     match data_ref.name.as_str() {
@@ -88,7 +88,7 @@ pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the name of a port: an IANA service name.
+/// Returns the flaw in the name of a port: an IANA service name.
 pub fn port_name(name: &str) -> Option<&'static str> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.chars().all(inner) {
@@ -104,13 +104,13 @@ pub fn port_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a text may be the beginning of the name of a variable in C, and so of one in an environment.
+/// True if a text is a C identifier, and so may begin the name of an environment variable.
 pub fn is_c_identifier(text: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphabetic() || c == '_';
     text.starts_with(letter) && text.chars().all(|c| letter(c) || c.is_ascii_digit())
 }
 
-/// What is wrong with the key of a label or an annotation.
+/// Returns the flaw in the key of a label or an annotation.
 pub fn qualified_name(key: &str) -> Option<&'static str> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| prefix.len() > MAX_PREFIX || !DataRef::config_map(prefix).is_valid()) {
@@ -122,7 +122,7 @@ pub fn qualified_name(key: &str) -> Option<&'static str> {
     None
 }
 
-/// Whether a text may be the value of a label.
+/// True if a text may be the value of a label.
 pub fn is_label_value(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= names::MAX_LABEL
@@ -131,28 +131,28 @@ pub fn is_label_value(text: &str) -> bool {
         && edge(text.chars().last())
 }
 
-/// What is wrong with a path below a volume.
+/// Returns the flaw in a path below a volume.
 pub fn relative_path(path: &str) -> Option<&'static str> {
     if path.starts_with('/') {
         Some("must be a relative path")
     } else if path.split('/').any(|part| part == "..") {
         Some("must not contain '..'")
     } else if path.starts_with("..") {
-        // Kubelets keep the files themselves under names that begin so.
+        // Kubelets keep internal files under such names.
         Some("must not start with '..'")
     } else {
         None
     }
 }
 
-/// Returns the flaw of a variable's name; Kubernetes 1.34 and later take everything else.
+/// Returns the flaw in a variable's name; Kubernetes 1.34 and later accept everything else.
 pub fn env_name(name: &str) -> Option<&'static str> {
     let is_good = |c: char| c != '=' && (' '..='~').contains(&c);
     (name.is_empty() || !name.chars().all(is_good))
         .then_some("a valid environment variable name must consist only of printable ASCII characters other than '='")
 }
 
-/// Returns the flaw of an image's name: none has blanks or line ends, wherever they are.
+/// Returns the flaw in an image's name: it may not contain whitespace anywhere.
 pub fn image(name: &str) -> Option<&'static str> {
     if name.trim() != name {
         Some("must not have leading or trailing whitespace")
@@ -163,7 +163,7 @@ pub fn image(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Reports a key that is missing, or that no ConfigMap and no Secret can have.
+/// Reports a key that is missing, or that no ConfigMap or Secret can have.
 pub fn config_map_key(path: &Path, key: &str, errors: &mut Errors) {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if key.is_empty() {
@@ -183,15 +183,15 @@ pub fn config_map_key(path: &Path, key: &str, errors: &mut Errors) {
 /// A range of IP addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
-    /// Number of bits of an address of its family.
+    /// Number of bits in an address of its family.
     bits: u32,
     address: u128,
     prefix: u32,
 }
 
 impl Cidr {
-    /// Parses `10.9.8.0/24` or `2001:db8::/64`. Bits behind the prefix may be set, as in a NetworkPolicy; zeros at the
-    /// beginning of a number may not, as programs read them differently.
+    /// Parses `10.9.8.0/24` or `2001:db8::/64`. Bits behind the prefix may be set, as in a NetworkPolicy. Leading zeros of a
+    /// number may not, because programs interpret them differently.
     ///
     /// # Errors
     /// The flaw, in Kubernetes' words.
@@ -217,13 +217,13 @@ impl Cidr {
     }
 }
 
-/// Whether a text is a public key as an `authorized_keys` file has it: options may stand before it, a comment after it.
+/// True if a text is a public key as in an `authorized_keys` file, with optional options before it and a comment after it.
 pub fn is_authorized_key(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.windows(2).any(|pair| KEY_TYPES.contains(&pair[0]) && is_key_of_type(pair[1], pair[0]))
 }
 
-/// A public key in base64 begins with the length and the name of its type, and goes on with the key.
+/// True if a key in base64 begins with the length and the name of this type, followed by the key.
 fn is_key_of_type(encoded: &str, name: &str) -> bool {
     let Ok(key) = BASE64_STANDARD.decode(encoded) else { return false };
     let Some((length, rest)) = key.split_first_chunk::<4>() else { return false };
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms() {
+    fn names_keys_and_paths_are_accepted_as_in_kubernetes() {
         for (name, good) in [
             ("http", true),
             ("8080", false),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_addresses() {
+    fn cidr_is_parsed_as_in_network_policies() {
         for (text, good) in [
             ("10.0.0.0/8", true),
             ("10.9.8.7/8", true),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn public_keys() {
+    fn authorized_key_line_without_valid_key_is_refused() {
         let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
         for (text, good) in [
             (key.to_owned(), true),

@@ -1,4 +1,4 @@
-//! Workloads at random: none makes the rules crash, and none that passes is refused by the plans.
+//! Random Workloads: none makes the rules panic, and the plans accept each one that passes.
 //!
 //! `ADMISSION_CASES=1` tries 100,000 of them.
 
@@ -25,18 +25,18 @@ use crate::{
 
 const CITIES: [&str; 3] = ["dfw", "ord", "san-jose"];
 
-/// The cities that are open.
+/// The cities that are open to the project.
 pub fn bound() -> BTreeSet<CityCode> {
     CITIES.iter().map(|city| CityCode::parse(city).unwrap()).collect()
 }
 
-/// Those that an API server would have read.
+/// Random Workloads; `None` if an API server would not decode it.
 fn workload() -> impl Strategy<Value = Option<Workload>> {
     samples::workload().prop_map(|workload| serde_json::from_value(workload).ok())
 }
 
-/// Deployments as somebody makes them by hand, with a generated template and of which a few other fields are other than they
-/// should be; those that an API server would have read.
+/// Random deployments as users create them, with a generated template and a few wrong fields; `None` if an API server would not
+/// decode it.
 pub fn deployment() -> impl Strategy<Value = Option<WorkloadDeployment>> {
     let texts = vec![json!(""), json!("a.b"), json!("A"), json!("a/b"), json!("x".repeat(63)), json!("x".repeat(64))];
     let numbers = [-1, 0, 1, 1000, 1001, i32::MAX].map(Value::from).to_vec();
@@ -63,7 +63,7 @@ pub fn deployment() -> impl Strategy<Value = Option<WorkloadDeployment>> {
     })
 }
 
-/// Everything that is wrong with a deployment by itself.
+/// Returns all violations in a deployment itself.
 pub fn violations(deployment: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<field::FieldError> {
     super::deployment::shape(deployment, old).into_iter().chain(super::deployment::template(deployment, old)).collect()
 }
@@ -77,7 +77,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_passes_is_not_refused_by_the_plans(workload in workload(), old in workload()) {
+    fn generated_workload_that_passes_is_accepted_by_the_plans(workload in workload(), old in workload()) {
         let Some(workload) = workload else { return Ok(()) };
         let bound = bound();
         let errors = super::workload(&workload, None, &Bound::Known(bound.clone()));
@@ -98,7 +98,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_deployment_made_by_hand_that_passes_is_one_that_its_workload_could_have_made(new in deployment(), old in deployment()) {
+    fn generated_deployment_that_passes_has_names_and_scale_within_limits(new in deployment(), old in deployment()) {
         let Some(new) = new else { return Ok(()) };
         let errors = violations(&new, None);
         prop_assert_eq!(violations(&new, Some(&new)), [], "an update that changes nothing");
@@ -146,7 +146,7 @@ fn passes_the_plans(workload: &Workload, bound: &BTreeSet<CityCode>) -> Result<(
 }
 
 #[test]
-fn enough_of_the_generated_pass_and_enough_do_not() {
+fn generated_objects_pass_and_fail_often_enough() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let bound = Bound::Known(bound());
     let mut counts = [0; 2];

@@ -1,5 +1,5 @@
-//! Rules of who may reach an Instance over an interface, those of NetworkPolicies (`ValidateNetworkPolicyPort` and
-//! `ValidateIPBlock` of Kubernetes 1.34).
+//! Rules of the ingress policy of an interface: those of NetworkPolicies (`ValidateNetworkPolicyPort` and `ValidateIPBlock` of
+//! Kubernetes 1.34).
 
 use super::{
     field::{Errors, FieldError, Path},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::api::compute::{IngressPeer, IngressPort, InterfaceNetworkPolicy, PortReference};
 
-/// Protocols that a rule or a port may name.
+/// Valid protocols of a rule or a port.
 pub(super) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
 /// Validates the policy of one interface.

@@ -1,7 +1,7 @@
-//! Admission: what of a tenant's objects an API server is to refuse, decided like everything else in pure functions.
+//! Admission: decides which writes of tenants an API server must refuse, in pure functions.
 //!
-//! The rules are those of the Go operator's generation C with the rules beyond it that `docs/admission.md` lists; where a
-//! plan judges the same thing, both ask the same function, so that what passes here is not refused later.
+//! The rules are those of the Go operator's generation C and the further ones in `docs/admission.md`. If a plan checks the same
+//! property, both call the same function. So the plans accept each object that passes here.
 
 pub mod access;
 pub mod deployment;
@@ -24,21 +24,21 @@ use kube::ResourceExt;
 use self::field::{Errors, FieldError, Path};
 use crate::api::{compute::Workload, names::CityCode};
 
-/// What Kubernetes puts behind a `generateName`.
+/// Suffix of the same length as Kubernetes appends to a `generateName`.
 const GENERATED: &str = "xxxxx";
 
-/// The cities that are open to the project.
+/// Cities that are open to the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// All of them.
     Known(BTreeSet<CityCode>),
-    /// They could not be read; why.
+    /// They could not be read; with the reason.
     Unknown(String),
 }
 
-/// Everything that is wrong with a Workload that is created, or that an update of it adds to what was wrong before.
+/// Returns the violations in a new Workload, or those that an update adds.
 ///
-/// `bound` is asked for the cities of [`new_cities`] alone.
+/// `bound` is used only for the cities of [`new_cities`].
 pub fn workload(new: &Workload, old: Option<&Workload>, bound: &Bound) -> Vec<FieldError> {
     let mut errors = violations(new);
     if let Some(old) = old {
@@ -48,12 +48,12 @@ pub fn workload(new: &Workload, old: Option<&Workload>, bound: &Bound) -> Vec<Fi
     errors.into_vec(&spec())
 }
 
-/// The cities that must be open to the project for the Workload to pass.
+/// Returns the cities that must be open to the project for the Workload to pass.
 pub fn new_cities(new: &Workload, old: Option<&Workload>) -> BTreeSet<CityCode> {
     placements::new_cities(new, old)
 }
 
-/// What its author should know of a Workload that passes.
+/// Returns the warnings for the author of a Workload that passes.
 pub fn warnings(workload: &Workload) -> Vec<String> {
     let placements = workload.spec.placements.iter().enumerate();
     let scaled = placements.filter(|(_, placement)| placement.scale_settings.asks_for_autoscaling());
@@ -67,7 +67,7 @@ pub fn warnings(workload: &Workload) -> Vec<String> {
         .collect()
 }
 
-/// The name that an object has, or one like that which it is about to get.
+/// Returns the object's name, or one like the name that Kubernetes will generate.
 fn name_to_be(metadata: &ObjectMeta) -> String {
     let generated = metadata.generate_name.as_deref().map(|prefix| format!("{prefix}{GENERATED}"));
     metadata.name.clone().filter(|name| !name.is_empty()).or(generated).unwrap_or_default()
@@ -77,7 +77,7 @@ fn spec() -> Path {
     Path::new("spec")
 }
 
-/// Everything that is wrong with a Workload by itself.
+/// Returns all violations in a Workload itself.
 fn violations(workload: &Workload) -> Errors {
     let mut errors = Errors::default();
     let name = name_to_be(&workload.metadata);

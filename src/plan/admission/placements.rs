@@ -1,4 +1,4 @@
-//! Rules of placements: cities, the names that follow from them, and scale.
+//! Rules of placements: cities, the names derived from them, and scale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,13 @@ use crate::{
     },
 };
 
-/// What scaling may look at.
+/// Supported metrics for scaling.
 const METRICS: [&str; 1] = ["cpu"];
 
-/// What a placement may ask for in each of its cities.
+/// Supported numbers of Instances in each city of a placement.
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=MAX_REPLICAS;
 
-/// `workload`: the name that the Workload has, or is about to get.
+/// Validates the placements. `workload` is the name that the Workload has or will get.
 pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut Errors) {
     let placements = &of.spec.placements;
     if placements.is_empty() {
@@ -49,7 +49,7 @@ pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut 
         let cities = path.child("cityCodes");
         for flaw in flaws {
             match flaw {
-                // The parts are told at their own fields.
+                // The parts are reported at their own fields.
                 Flaw::WorkloadName(_) => {}
                 Flaw::Name(..) if !good_parts => {}
                 Flaw::NoCities => errors.push(FieldError::required(&cities, "name at least one city")),
@@ -77,13 +77,13 @@ pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut 
     }
 }
 
-/// The cities that a Workload names and its old state did not: only these must be bound.
+/// Returns the cities that a Workload names and its old state did not: only these must be bound.
 pub(super) fn new_cities(new: &Workload, old: Option<&Workload>) -> BTreeSet<CityCode> {
     let before: BTreeSet<CityCode> = old.into_iter().flat_map(placement::cities).collect();
     placement::cities(new).filter(|city| !before.contains(city)).collect()
 }
 
-/// Says which of the new cities the project has no LocationBinding for.
+/// Reports the new cities for which the project has no LocationBinding.
 pub(super) fn unbound(path: &Path, new: &Workload, old: Option<&Workload>, bound: &Bound, errors: &mut Errors) {
     let asked = new_cities(new, old);
     let open = open(bound);
@@ -98,7 +98,7 @@ pub(super) fn unbound(path: &Path, new: &Workload, old: Option<&Workload>, bound
     }
 }
 
-/// Says what is wrong with the city of a deployment that is made by hand, or moved.
+/// Returns the error for the city of a deployment that a user creates or moves.
 pub(super) fn one_city(path: &Path, written: &str, bound: &Bound) -> Option<FieldError> {
     match CityCode::parse(written) {
         Ok(city) => refusal(path, written, &city, bound, &open(bound)),
@@ -124,7 +124,7 @@ fn refusal(path: &Path, written: &str, city: &CityCode, bound: &Bound, open: &[&
     }
 }
 
-/// Says what is wrong with scale settings, those of a placement or of a deployment.
+/// Reports violations in the scale settings of a placement or a deployment.
 pub(super) fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
     let minimum = scale.min_replicas;
     if !REPLICAS.contains(&minimum) {
@@ -152,7 +152,7 @@ pub(super) fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
     }
 }
 
-/// Says that a number of Instances is more than one deployment may have.
+/// Reports a number of Instances over the limit of one deployment.
 pub(super) fn at_most(path: &Path, replicas: i32, errors: &mut Errors) {
     if replicas > MAX_REPLICAS {
         errors.push(FieldError::too_large(path, replicas, MAX_REPLICAS));

@@ -1,4 +1,4 @@
-//! The table of rules, continued: what a Pod or a NetworkPolicy could not have either.
+//! The table of rules, continued: values that a Pod or a NetworkPolicy could not have either.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ const SHOWN: &str = "spec.template.spec.runtime.sandbox.containers[0]";
 const INGRESS: &str = "spec.template.spec.networkInterfaces.0.networkPolicy";
 const SHOWN_INGRESS: &str = "spec.template.spec.networkInterfaces[0].networkPolicy.ingress[0]";
 
-/// A table of variables: the second in `env`, and the errors below it.
+/// A table of variables: each is the second in `env`, with the errors below it.
 fn variables(cases: &[(Value, &[(field::ErrorKind, &str)])]) {
     for (variable, expected) in cases {
         let expected: Vec<_> = expected.iter().map(|(kind, at)| (*kind, format!("{SHOWN}.env[1].{at}"))).collect();
@@ -136,7 +136,7 @@ fn security_context_that_no_pod_has_is_refused() {
     );
 }
 
-/// A table of ingress rules, and the errors below each.
+/// A table of ingress rules, with the errors below each.
 fn rules(cases: &[(Value, &[(field::ErrorKind, &str)])]) {
     for (rule, expected) in cases {
         let expected: Vec<_> = expected.iter().map(|(kind, at)| (*kind, format!("{SHOWN_INGRESS}.{at}"))).collect();
@@ -215,7 +215,7 @@ fn stored_violation_of_a_pod_rule_does_not_lock_the_workload() {
 }
 
 #[test]
-fn port_that_does_not_fit_is_read_and_written_as_it_stands() {
+fn invalid_port_number_survives_decoding_and_encoding() {
     let policy =
         json!({ "ingress": [{ "ports": [{ "port": 3_000_000_000_u32 }, { "port": "http" }, { "port": 1e300 }] }] });
     let workload = parse(set(containers(), INGRESS, policy.clone()));

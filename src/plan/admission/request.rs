@@ -1,4 +1,4 @@
-//! One admission request: what has to be known to judge it, and the judgement.
+//! One admission request: the facts that it needs, and the verdict.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::{
     plan::limits,
 };
 
-/// What is written.
+/// The written object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// A Workload, and its state before an update.
@@ -32,7 +32,7 @@ pub enum Subject {
     Scale(i32, Option<i32>),
 }
 
-/// What has to be read to judge a request. What it does not need is not read: nothing that is away refuses it.
+/// The facts to read for a request. Other facts are not read, so an outage elsewhere does not refuse it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The cities that are open to the project.
@@ -44,30 +44,30 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Whether nothing has to be read.
+    /// True if no fact is needed.
     pub fn is_empty(&self) -> bool {
         !self.cities && !self.workloads && self.accesses.is_empty()
     }
 }
 
-/// What was read. What was not needed is in no use.
+/// The facts that were read. Facts that were not needed are not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The cities that are open to the project.
     pub bound: Bound,
     /// Name -> uid of the Workloads of the namespace, or why they could not be read.
     pub workloads: Result<BTreeMap<String, String>, String>,
-    /// What came of the reviews.
+    /// Results of the reviews.
     pub answers: BTreeMap<Access, Answer>,
-    /// Who uses what in the namespace, where each object goes to one city alone; nothing where they follow their users, or
-    /// that is not known.
+    /// Users of the data in the namespace, if each object goes to one city only. `None` if objects follow their users, or if it
+    /// is not known.
     pub claimed: Option<Vec<InUse>>,
-    /// The project that it is written in, where that is known.
+    /// The project of the object, if it is known.
     pub project: Option<ProjectName>,
 }
 
 impl Facts {
-    /// Nothing could be read, for this reason.
+    /// Facts of which none could be read, for this reason.
     pub fn unknown(needs: &Needs, why: &str) -> Self {
         let failed = |access: &Access| (access.clone(), Answer::Failed(why.to_owned()));
         Self {
@@ -80,17 +80,17 @@ impl Facts {
     }
 }
 
-/// The judgement of a request.
+/// The verdict on a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is wrong with it; nothing when it is allowed.
+    /// Violations; empty if the request is allowed.
     pub errors: Vec<FieldError>,
-    /// What its author should know all the same.
+    /// Warnings for the author.
     pub warnings: Vec<String>,
 }
 
 impl Subject {
-    /// Whether the judgement depends on who this operator is in the project.
+    /// True if the verdict depends on the operator's own user in the project.
     pub fn needs_identity(&self, user: &User) -> bool {
         match self {
             Self::Workload(..) | Self::Scale(..) => false,
@@ -99,41 +99,41 @@ impl Subject {
                 let powers = !user.is_master() && !deployment::powers_used(new, old).is_empty();
                 let reviewed = || !self.review_needs().is_empty() || self.accesses().is_err();
                 let broken = || !deployment::shape(new, old).is_empty() || !deployment::template(new, old).is_empty();
-                powers || !self.is_going() && (reviewed() || broken())
+                powers || !self.is_terminating() && (reviewed() || broken())
             }
         }
     }
 
-    /// What has to be read. `identities` counts only where [`Self::needs_identity`] says so.
+    /// Returns the facts to read. `identities` is used only if [`Self::needs_identity`] returns true.
     pub fn needs(&self, user: &User, identities: &Identities) -> Needs {
-        if self.is_going() || self.is_reviewed(user, identities) == Ok(true) {
+        if self.is_terminating() || self.is_reviewed(user, identities) == Ok(true) {
             return Needs::default();
         }
         self.review_needs()
     }
 
-    /// Whether [`Facts::claimed`] may matter.
+    /// True if the verdict may depend on [`Facts::claimed`].
     pub fn may_clash(&self) -> bool {
         let (namespace, template) = match self {
             Self::Workload(new, _) => (new.namespace(), &new.spec.template),
             Self::Deployment(new, _) => (new.namespace(), &new.spec.template),
             Self::Scale(..) => return false,
         };
-        !self.is_going() && namespace.is_some() && sharing::may_clash(template)
+        !self.is_terminating() && namespace.is_some() && sharing::may_clash(template)
     }
 
-    /// The judgement, from what was read of [`Self::needs`].
+    /// Returns the verdict, from the facts of [`Self::needs`].
     pub fn judge(&self, user: &User, identities: &Identities, facts: &Facts) -> Verdict {
         let mut verdict = Verdict::default();
         if let Self::Deployment(new, old) = self {
-            // Also when it is being deleted: the operator clears away by what these annotations say.
+            // This holds during deletion too: the operator cleans up by these annotations.
             verdict.errors.extend(deployment::powers(new, old.as_deref(), user, identities));
-            // Whoever it is, it may be tried again: nothing that is wrong for good may stand beside that.
+            // An unknown identity is a temporary error. No permanent error may be reported beside it.
             if verdict.errors.iter().any(|error| error.kind == ErrorKind::Internal) {
                 return verdict;
             }
         }
-        if self.is_going() {
+        if self.is_terminating() {
             return verdict;
         }
         match self.is_reviewed(user, identities) {
@@ -178,7 +178,7 @@ impl Subject {
     }
 
     fn review_needs(&self) -> Needs {
-        // Nothing is read for what is refused for its mere size.
+        // A request that is refused for its size needs no facts.
         let Ok(accesses) = self.accesses() else { return Needs::default() };
         let (cities, workloads) = match self {
             Self::Workload(new, old) => (!new_cities(new, old.as_deref()).is_empty(), false),
@@ -207,8 +207,8 @@ impl Subject {
         }
     }
 
-    /// What is on its way out must not be held up.
-    fn is_going(&self) -> bool {
+    /// True if the object is terminating: its deletion must not be blocked.
+    fn is_terminating(&self) -> bool {
         match self {
             Self::Workload(new, _) => new.metadata.deletion_timestamp.is_some(),
             Self::Deployment(new, _) => new.metadata.deletion_timestamp.is_some(),
@@ -224,7 +224,7 @@ impl Subject {
     }
 }
 
-/// Refuses what is made in a project whose name no label on the hub can carry: nothing of it could ever arrive there.
+/// Refuses new objects in a project whose name fits no label on the hub: none of them could be copied there.
 fn unlabelled(project: Option<&ProjectName>) -> Option<FieldError> {
     let why = limits::of_project(project?)?;
     Some(FieldError::forbidden(&Path::new("metadata").child("namespace"), why))

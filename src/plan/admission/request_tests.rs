@@ -1,4 +1,4 @@
-//! What has to be read for which request, and what it comes to.
+//! The facts that each request needs, and the verdict.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn identities() -> Identities {
     Identities { own: Ok(own), resolvers: std::collections::BTreeSet::new() }
 }
 
-/// Everything is denied and nothing is open.
+/// Facts that deny every access and open no city.
 fn closed(needs: &Needs) -> Facts {
     Facts {
         bound: Bound::Known(std::collections::BTreeSet::new()),
@@ -60,7 +60,7 @@ fn closed(needs: &Needs) -> Facts {
 const GOING: &str = "2026-01-01T00:00:00Z";
 
 #[test]
-fn nothing_is_read_for_what_is_not_new() {
+fn unchanged_workload_needs_no_facts() {
     let none = json!({});
     let old = a_workload(&["dfw"], "db", &none);
     let going = a_workload(&["ord"], "other", &json!({ "deletionTimestamp": GOING }));
@@ -74,7 +74,7 @@ fn nothing_is_read_for_what_is_not_new() {
         let needs = subject.needs(&user("tenant"), &identities());
         assert_eq!((needs.cities, needs.workloads, needs.accesses.len()), (cities, false, accesses));
         assert!(!subject.needs_identity(&user("tenant")));
-        // What was not needed refuses nothing, however bad it is.
+        // A fact that was not needed refuses nothing.
         let errors = subject.judge(&user("tenant"), &identities(), &closed(&needs)).errors;
         assert_eq!(errors.len(), usize::from(cities) + accesses, "{errors:?}");
     }
@@ -83,7 +83,7 @@ fn nothing_is_read_for_what_is_not_new() {
 }
 
 #[test]
-fn deployments_made_by_hand_are_reviewed_and_our_own_are_not() {
+fn deployment_of_a_user_is_reviewed_and_the_operators_is_not() {
     let owned = json!({ "ownerReferences": [{
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "name": "web", "uid": "u", "controller": true,
     }] });
@@ -111,9 +111,9 @@ fn deployments_made_by_hand_are_reviewed_and_our_own_are_not() {
     }
 }
 
-/// The rules of templates hold for a deployment that a user writes, and an update is charged with what it adds.
+/// The rules of templates hold for a deployment that a user writes, and an update is refused only for added violations.
 #[test]
-fn a_deployment_made_by_hand_is_held_to_the_rules_of_templates_and_cities() {
+fn deployment_of_a_user_is_validated_like_a_workload() {
     let with = |change: &dyn Fn(&mut WorkloadDeployment)| {
         let mut deployment = a_deployment("db", &json!({}));
         change(&mut deployment);
@@ -145,15 +145,15 @@ fn a_deployment_made_by_hand_is_held_to_the_rules_of_templates_and_cities() {
         let needs = subject.needs(&user("tenant"), &identities());
         let errors = subject.judge(&user("tenant"), &identities(), &open(&needs)).errors;
         assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expected);
-        // Whether a write is our own matters wherever something is wrong with it.
+        // The identity of the writer matters for every violation.
         assert!(errors.is_empty() || subject.needs_identity(&user("tenant")));
     }
 }
 
-/// Found by reading: what becomes a label's value on every Instance, and how many there are to be, was not looked at, so that
-/// the cell's API server alone refused it, or nobody.
+/// Names that become label values on every Instance, and the number of Instances, were not validated. Only the cell's API server
+/// refused them, or none did.
 #[test]
-fn a_deployment_made_by_hand_is_called_and_scaled_as_its_instances_can_bear() {
+fn deployment_with_invalid_names_or_scale_is_refused() {
     use ErrorKind::{Invalid, Required, TooLong};
     let (long, label) = ("x".repeat(64), "x".repeat(63));
     let set = |path: &str, value: &Value| -> Box<WorkloadDeployment> {
@@ -182,7 +182,7 @@ fn a_deployment_made_by_hand_is_called_and_scaled_as_its_instances_can_bear() {
         let subject = Subject::Deployment(Box::new(new.clone()), old.cloned().map(Box::new));
         let needs = subject.needs(&user("tenant"), &identities());
         let errors = subject.judge(&user("tenant"), &identities(), &open(&needs)).errors;
-        // Whether a write is our own matters wherever something is wrong with it.
+        // The identity of the writer matters for every violation.
         assert!(errors.is_empty() || subject.needs_identity(&user("tenant")));
         errors.iter().map(|error| (error.kind, error.field.clone())).collect::<Vec<_>>()
     };
@@ -214,11 +214,11 @@ fn a_deployment_made_by_hand_is_called_and_scaled_as_its_instances_can_bear() {
     ] {
         let expected: Vec<_> = expected.map(|(kind, field)| (kind, field.to_owned())).into_iter().collect();
         assert_eq!(errors(&new, None), expected, "{:?}", new.spec);
-        // An update is charged with what it adds, and a deployment can be renamed by none.
+        // An update is refused only for added violations, and no update renames a deployment.
         assert_eq!(errors(&new, Some(&new)), []);
         assert_eq!(errors(&new, Some(&good)), expected);
     }
-    // What was made before there was a limit can be scaled down, and no further up.
+    // A deployment from before the limit can be scaled down, and not up.
     for (new, old, refused) in [(4000, 5000, false), (5000, 5000, false), (5001, 5000, true)] {
         assert_eq!(!errors(&counted(new), Some(&counted(old))).is_empty(), refused, "{new} {old}");
         let subject = Subject::Scale(new, Some(old));
@@ -230,12 +230,12 @@ fn a_deployment_made_by_hand_is_called_and_scaled_as_its_instances_can_bear() {
     }
     let verdict = |new| Subject::Scale(new, Some(1)).judge(&user("tenant"), &identities(), &closed(&Needs::default()));
     assert_eq!(verdict(1000).errors, []);
-    let told = verdict(i32::MAX).errors[0].to_string();
-    assert_eq!(told, "spec.replicas: Invalid value: 2147483647: want at most 1000");
+    let text = verdict(i32::MAX).errors[0].to_string();
+    assert_eq!(text, "spec.replicas: Invalid value: 2147483647: want at most 1000");
 }
 
 #[test]
-fn while_nobody_knows_who_we_are_what_depends_on_it_is_no_refusal_for_good() {
+fn deployment_under_unknown_identity_gets_a_temporary_error() {
     let owned = json!({ "ownerReferences": [{
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "name": "web", "uid": "u", "controller": true,
     }] });
@@ -253,7 +253,7 @@ fn while_nobody_knows_who_we_are_what_depends_on_it_is_no_refusal_for_good() {
         let errors = subject.judge(&user(name), &unknown, &closed(&needs)).errors;
         assert_eq!(errors.iter().map(|error| error.kind).collect::<Vec<_>>(), expected, "{name} {metadata}");
     }
-    // What nothing is wrong with passes, whoever writes it; what nobody may write is refused for good.
+    // A valid write is allowed for every user. A write that no user may make is refused permanently.
     let subject = Subject::Deployment(a_deployment("db", &owned), Some(a_deployment("db", &owned)));
     assert_eq!(subject.judge(&user("tenant"), &unknown, &Facts::unknown(&Needs::default(), "away")).errors, []);
     let subject = Subject::Deployment(a_deployment("db", &json!({})), None);
@@ -262,7 +262,7 @@ fn while_nobody_knows_who_we_are_what_depends_on_it_is_no_refusal_for_good() {
 }
 
 #[test]
-fn what_is_refused_for_its_size_alone_is_read_nothing_for() {
+fn oversized_workload_is_refused_without_reading_facts() {
     let mut large = a_workload(&["dfw"], "db", &json!({}));
     let containers = &mut large.spec.template.spec.runtime.sandbox.as_mut().unwrap().containers;
     let source = containers[0].env_from.as_ref().unwrap()[0].clone();
@@ -279,10 +279,10 @@ fn what_is_refused_for_its_size_alone_is_read_nothing_for() {
     assert_eq!(errors.iter().map(|error| error.kind).collect::<Vec<_>>(), [ErrorKind::TooMany]);
 }
 
-/// The garbage collector and the namespace controller change what is no power and refers to nothing new; in a control plane
-/// of Milo's they come without a project, so nothing may have to be read for them.
+/// The garbage collector and the namespace controller change no reserved annotation and no reference. In a Milo control plane
+/// their requests have no project, so no fact may be needed.
 #[test]
-fn what_control_planes_themselves_write_needs_nothing() {
+fn request_of_a_control_plane_needs_no_facts() {
     let (none, marked) = (json!({}), json!({ "finalizers": ["foregroundDeletion"] }));
     for subject in [
         Subject::Deployment(a_deployment("db", &marked), Some(a_deployment("db", &none))),
@@ -297,7 +297,7 @@ fn what_control_planes_themselves_write_needs_nothing() {
 }
 
 #[test]
-fn the_power_is_guarded_also_on_what_is_being_deleted() {
+fn reserved_annotation_on_terminating_deployment_is_protected() {
     let going = json!({ "deletionTimestamp": GOING });
     let spoofed =
         json!({ "deletionTimestamp": GOING, "annotations": { annotation::FEDERATION_NAMESPACE: "ns-other" } });
@@ -310,7 +310,7 @@ fn the_power_is_guarded_also_on_what_is_being_deleted() {
 }
 
 #[test]
-fn what_could_not_be_read_is_said_at_each_field_and_never_a_yes() {
+fn unknown_facts_are_reported_at_each_field() {
     let subject = Subject::Workload(a_workload(&["dfw"], "db", &json!({})), None);
     let needs = subject.needs(&user("tenant"), &identities());
     let errors = subject.judge(&user("tenant"), &identities(), &Facts::unknown(&needs, "no answer")).errors;

@@ -1,4 +1,4 @@
-//! Rules of what runs: containers or a virtual machine.
+//! Rules of the runtime: containers or a virtual machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
     }
 }
 
-/// Of sizes beside the type; the first words are those of the Go operator.
+/// Message about resources besides the instance type; it begins as in the Go operator.
 const SIZED_BY_TYPE: &str = "not implemented: the instance type says how much there is; leave it out";
 
 fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, errors: &mut Errors) {
@@ -83,7 +83,7 @@ fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, e
     }
 }
 
-/// Kinds of filters of system calls. A file of the node's own cannot be named here.
+/// Supported seccomp profiles. A profile from a file of the node is not supported.
 const SECCOMP: [&str; 2] = ["RuntimeDefault", "Unconfined"];
 
 fn security(path: &Path, context: &ContainerSecurityContext, errors: &mut Errors) {

@@ -1,5 +1,5 @@
-//! Workloads that nothing is wrong with, and generated ones with which much is. The tests on servers have them, too, so
-//! that nothing here is of this crate.
+//! Valid Workloads, and generated ones with many violations. Tests on servers include this file too, so it uses nothing of this
+//! crate.
 
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ const SSH_KEYS: &str = "compute.datumapis.com/ssh-keys";
 
 pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
 
-/// A Workload of containers that nothing is wrong with.
+/// A valid Workload of containers.
 pub fn containers() -> Value {
     json!({
         "metadata": { "name": "web", "namespace": "shop" },
@@ -47,7 +47,7 @@ pub fn containers() -> Value {
     })
 }
 
-/// A virtual machine that nothing is wrong with.
+/// A valid virtual machine.
 pub fn machine() -> Value {
     let mut workload = containers();
     let template = &mut workload["spec"]["template"];
@@ -63,7 +63,7 @@ pub fn machine() -> Value {
     workload
 }
 
-/// `path` in dots, with numbers for items; `null` takes away.
+/// Sets the value at `path`, which has dots and item numbers; `null` removes it.
 pub fn set(mut workload: Value, path: &str, value: Value) -> Value {
     let mut at = &mut workload;
     for part in path.split('.') {
@@ -82,7 +82,7 @@ pub fn set(mut workload: Value, path: &str, value: Value) -> Value {
     workload
 }
 
-/// Fields that somebody may have got wrong, each with what he may have written there.
+/// Fields that a generated Workload may have wrong.
 const FIELDS: [&str; 30] = [
     "metadata.name",
     "metadata.namespace",
@@ -116,7 +116,7 @@ const FIELDS: [&str; 30] = [
     "spec.template.spec.runtime.sandbox.containers.0.securityContext",
 ];
 
-/// Lists of which somebody may have written an item twice.
+/// Lists in which a generated Workload may repeat an item.
 const LISTS: [&str; 7] = [
     "spec.placements",
     "spec.template.spec.networkInterfaces",
@@ -153,7 +153,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![3 => select(good.to_vec()).prop_map(str::to_owned), 1 => ".{0,12}", 1 => long]
 }
 
-/// A policy of an interface; its ports and ranges may be none.
+/// A random ingress policy; its ports and ranges may be invalid.
 fn policy() -> impl Strategy<Value = Value> {
     let number = prop_oneof![Just(0_u32), Just(80), Just(65535), Just(65536), Just(3_000_000_000)];
     let port = prop_oneof![2 => number.prop_map(Value::from), 1 => text().prop_map(Value::from)];
@@ -189,7 +189,7 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// The same Workload with this field changed, where what it lies in is still there.
+/// Returns the Workload with this field changed, if the field's parent exists.
 fn edited(workload: Value, path: &str, value: Value) -> Value {
     let parent = path.rsplit_once('.').map(|(parent, _)| format!("/{}", parent.replace('.', "/")));
     let is_there =
@@ -197,12 +197,12 @@ fn edited(workload: Value, path: &str, value: Value) -> Value {
     if is_there == Some(true) { set(workload, path, value) } else { workload }
 }
 
-/// Fields that only a Workload of containers has.
+/// True if only a Workload of containers has this field.
 fn is_of_containers(path: &str) -> bool {
     ["sandbox", "configMap", "volumes.1"].iter().any(|part| path.contains(part))
 }
 
-/// The same Workload, with the first item of a list once more behind the others. What is no list any more stays.
+/// Returns the Workload with the first item of a list repeated at its end. A value that is no list is left unchanged.
 fn twice(mut workload: Value, path: &str) -> Value {
     let list = workload.pointer_mut(&format!("/{}", path.replace('.', "/"))).and_then(Value::as_array_mut);
     if let Some(list) = list {
@@ -211,7 +211,7 @@ fn twice(mut workload: Value, path: &str) -> Value {
     workload
 }
 
-/// Workloads of which a few fields are other than they should be.
+/// Random Workloads with a few wrong fields.
 pub fn workload() -> impl Strategy<Value = Value> {
     let edits = prop::collection::vec((select(FIELDS.to_vec()), value()), 0..4);
     let repeated = prop_oneof![3 => Just(None), 1 => select(LISTS.to_vec()).prop_map(Some)];

@@ -1,5 +1,5 @@
-//! One object for two cities, where the hub brings each to one city alone: while policies claim companions, the first city
-//! that uses one has it, and the others would wait for good.
+//! Conflicts of cities over one object. While policies claim companions, the hub brings each object to one city only. The first
+//! city that uses it has it, and the others would wait for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::{
     plan::references::{annotated, uses},
 };
 
-/// What one deployment of a namespace uses in its city.
+/// The data that one deployment of a namespace uses in its city.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// The deployment.
@@ -30,8 +30,8 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// What a deployment uses in this city: all that its template refers to, whether it is there, and whether it has been
-    /// copied, or not; and what it was promised, as Instances of an older template may run on that.
+    /// Returns the data that a deployment uses in this city. That is every reference of its template, whether it exists and is
+    /// copied or not. It is also the expected data, because Instances of an older template may use it.
     pub fn of(deployment: &WorkloadDeployment, city: CityCode) -> Self {
         let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
         let referred_to = uses(&deployment.spec.template.spec).into_iter().map(|used| used.data_ref);
@@ -44,7 +44,7 @@ impl InUse {
     }
 }
 
-/// What a write has used: in which cities, and each object with the first field that asks for it.
+/// The data that a write needs: the cities, and each object with the first field that refers to it.
 #[derive(Default)]
 struct Wanted {
     cities: BTreeSet<CityCode>,
@@ -52,7 +52,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// In these cities, as far as they are cities.
+    /// Collects the valid cities among `codes`, and the data of the template.
     fn new<'a>(codes: impl IntoIterator<Item = &'a String>, template: &InstanceTemplateSpec) -> Self {
         let cities = codes.into_iter().filter_map(|code| CityCode::parse(code).ok()).collect();
         let mut data = BTreeMap::new();
@@ -72,31 +72,31 @@ impl Wanted {
     }
 }
 
-/// Refuses each object that a Workload has used in a city while another city uses it. What it had before is its own, and
-/// follows it.
+/// Refuses each object that a Workload needs in one city and that another city uses. Data that the Workload used before belongs
+/// to it and follows it.
 pub fn of_workload(new: &Workload, old: Option<&Workload>, in_use: &[InUse]) -> Vec<FieldError> {
     let name = new.metadata.name.as_deref().unwrap_or_default();
     let others: Vec<&InUse> = in_use.iter().filter(|one| one.workload != name).collect();
     refusals(&Wanted::of_workload(new), &old.map(Wanted::of_workload).unwrap_or_default(), &others)
 }
 
-/// The same of a deployment that somebody makes by hand, under whatever Workload.
+/// Refuses each such object for a deployment that a user creates, under any Workload.
 pub fn of_deployment(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>, in_use: &[InUse]) -> Vec<FieldError> {
     let name = new.metadata.name.as_deref().unwrap_or_default();
     let others: Vec<&InUse> = in_use.iter().filter(|one| one.deployment != name).collect();
     refusals(&Wanted::of_deployment(new), &old.map(Wanted::of_deployment).unwrap_or_default(), &others)
 }
 
-/// One error an object, at the first field that asks for it. What stood there before is not refused.
+/// Returns one error for each object, at the first field that refers to it. A conflict that existed before is not refused.
 fn refusals(new: &Wanted, old: &Wanted, others: &[&InUse]) -> Vec<FieldError> {
     let spec = Path::new("spec").child("template").child("spec");
     let mut errors = Vec::new();
     for (data_ref, field) in &new.data {
-        let stood = |city: &&CityCode| old.data.contains_key(data_ref) && old.cities.contains(city);
+        let existed = |city: &&CityCode| old.data.contains_key(data_ref) && old.cities.contains(city);
         let others = others.iter().filter(|one| one.data.contains(data_ref));
         let by_others = others.map(|one| (Some(one.workload.as_str()), &one.city));
         let users: Vec<_> = new.cities.iter().map(|city| (None, city)).chain(by_others).collect();
-        let clash = new.cities.iter().filter(|city| !stood(city)).find_map(|city| {
+        let clash = new.cities.iter().filter(|city| !existed(city)).find_map(|city| {
             let other = users.iter().find(|(_, other)| *other != city)?;
             Some((city, other))
         });
@@ -112,7 +112,7 @@ fn refusals(new: &Wanted, old: &Wanted, others: &[&InUse]) -> Vec<FieldError> {
     errors
 }
 
-/// Whether what uses this template could clash at all: nothing is looked up for what uses nothing.
+/// True if a template can conflict: one without references cannot.
 pub fn may_clash(template: &InstanceTemplateSpec) -> bool {
     !uses(&template.spec).is_empty()
 }
@@ -147,10 +147,10 @@ mod tests {
         InUse { deployment, workload: workload.into(), city: CityCode::parse(city).unwrap(), data }
     }
 
-    /// Found by reading: who uses what was known of what had been copied alone, so that what waited for its data, or did
-    /// without it, used nothing, and another city was let in beside it.
+    /// Only copied data counted as used. A deployment that waited for its data, or ran without it, used none, and another city
+    /// was let in.
     #[test]
-    fn what_a_deployment_refers_to_is_used_whether_it_is_there_or_not() {
+    fn referenced_data_counts_as_used_before_it_exists() {
         let mut deployment = WorkloadDeployment::new("web-p-dfw", WorkloadDeploymentSpec::default());
         deployment.spec.template = workload("web", &["dfw"], &["db", "cfg"]).spec.template;
         deployment.spec.workload_ref.name = "web".into();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_used_in_one_city() {
+    fn data_used_in_another_city_is_refused() {
         let (db, own) = ([in_use("api", "ord", "db")], [in_use("web", "ord", "db")]);
         let one = |cities: &[&str]| workload("web", cities, &["db"]);
         let table = vec![
@@ -195,13 +195,13 @@ mod tests {
             assert_eq!(errors.len(), usize::from(words.is_some()), "{what}: {errors:?}");
             let (Some(words), [error]) = (words, &errors[..]) else { continue };
             assert_eq!(error.field, "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef.name");
-            let told = error.to_string();
-            assert!(told.contains(words) && told.contains("Secret \"db\"") && told.contains("another name"), "{told}");
+            let text = error.to_string();
+            assert!(text.contains(words) && text.contains("Secret \"db\"") && text.contains("another name"), "{text}");
         }
     }
 
     #[test]
-    fn a_deployment_by_hand_is_held_to_the_same_and_its_own_workload_is_another_user() {
+    fn deployment_of_a_user_that_shares_data_with_another_city_is_refused() {
         let by_hand = |city: &str, secrets: &[&str]| {
             let of = workload("web", &[], secrets);
             let mut deployment = WorkloadDeployment::new("by-hand", WorkloadDeploymentSpec::default());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_up_for_what_uses_nothing() {
+    fn template_without_references_cannot_clash() {
         assert!(may_clash(&workload("web", &["dfw"], &["db"]).spec.template));
         assert!(!may_clash(&workload("web", &["dfw"], &[]).spec.template));
     }

@@ -1,4 +1,4 @@
-//! Rules of the template: its labels and annotations, its networks, and how many objects it may refer to.
+//! Rules of the template: its labels and annotations, its networks, and the number of references.
 
 use super::{
     field::{Errors, FieldError, Path},
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Says what is wrong with a template; `path` is its own, `namespace` that of the object that has it.
+/// Validates a template. `path` is its own, and `namespace` is that of the object with the template.
 pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: &str, errors: &mut Errors) {
     metadata(path, template, errors);
     let (path, spec) = (&path.child("spec"), &template.spec);
@@ -37,19 +37,19 @@ pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: 
     }
 }
 
-/// Reports what is over its limit.
+/// Reports a value over its limit.
 pub(super) fn excess(excess: &Excess, errors: &mut Errors) {
     let Excess { field, measure, found } = excess;
     let (path, limit, remedy) = (Path::new(field), measure.limit(), measure.remedy());
     match measure {
-        // Its own rule says so already.
+        // Another rule reports the port.
         Measure::Port(_) => {}
         Measure::Bytes => errors.push(FieldError::too_long_together(&path, *found, limit, &remedy)),
         _ => errors.push(FieldError::too_many(&path, *found, limit, &remedy)),
     }
 }
 
-/// What an Instance could not bear, and what is the operator's to write.
+/// Validates labels and annotations: invalid ones, and those that only the operator writes.
 fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
     let given = template.metadata.clone().unwrap_or_default();
     let path_of_keys = path.child("annotations");
@@ -70,7 +70,7 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
     let annotations = path.child("annotations");
     for (key, value) in given.annotations.iter().flatten() {
         let path = &annotations.key(key);
-        // Kubernetes judges annotations by their lower case.
+        // Kubernetes checks keys of annotations in lower case.
         if let Some(why) = qualified_name(&key.to_lowercase()) {
             errors.push(FieldError::invalid(path, key, why));
         } else if key == annotation::REFERENCED_DATA_GATE_START || !ownership::may_travel(key) {
@@ -84,7 +84,7 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
     }
 }
 
-/// The Go operator names the field without `metadata`, and so do we. Blank lines count for nothing.
+/// Validates the SSH keys; blank lines are ignored. Like the Go operator, it names the field without `metadata`.
 fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Errors) {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
         errors.push(FieldError::required(path, "a virtual machine needs one line user:public-key at least"));
@@ -97,7 +97,7 @@ fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Errors) {
             Some((_, key)) if !format::is_authorized_key(key) => "what stands after ':' is no public key",
             Some(_) => continue,
         };
-        // The line is not repeated: somebody may have put a password, or a private key, where the public one belongs.
+        // The line is not repeated: it may hold a password or a private key by mistake.
         errors.push(FieldError::invalid_hidden(path, &line, format!("line {number}: {why}")));
     }
 }

@@ -16,11 +16,11 @@ use crate::{
 const DISK_TYPES: [&str; 1] = ["pd-standard"];
 const IMAGES: [&str; 1] = ["datumcloud/ubuntu-2204-lts"];
 
-/// Thousandths of a byte in a GiB, as quantities are counted.
+/// Thousandths of a byte in a GiB, the unit of quantities.
 const GI: i128 = 1000 << 30;
-/// Sizes that a disk may have, in GiB.
+/// Supported sizes of a disk, in GiB.
 const DISK_GI: std::ops::RangeInclusive<i128> = 10..=100;
-/// What an image takes, in GiB: the size of its disk when none is asked for, and the least that it may be.
+/// Size of an image in GiB: the default size of its disk, and the least one.
 const IMAGE_GI: i128 = 25;
 
 pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
@@ -61,7 +61,7 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
     }
 }
 
-/// The volumes that something attaches.
+/// Returns the volumes that a container or the machine attaches.
 fn attached(spec: &InstanceSpec) -> BTreeSet<&str> {
     let containers = spec.runtime.sandbox.iter().flat_map(|sandbox| &sandbox.containers);
     let in_containers = containers.flat_map(|container| container.volume_attachments.iter().flatten());
@@ -86,7 +86,7 @@ fn one_source(path: &Path, volume: &Volume, errors: &mut Errors) {
     }
 }
 
-/// The Go operator names the populator without `spec`, and so do we.
+/// Validates a disk. Like the Go operator, it names the populator without `spec`.
 fn disk(path: &Path, disk: &DiskSource, errors: &mut Errors) {
     let spec = &disk.template.spec;
     if !DISK_TYPES.contains(&spec.type_.as_str()) {
@@ -114,7 +114,8 @@ fn disk(path: &Path, disk: &DiskSource, errors: &mut Errors) {
     }
 }
 
-/// Image and file system together pass, as in the Go operator. Which file systems there are the definition says.
+/// Validates a populator. Image and file system together are accepted, as in the Go operator. The definition restricts the file
+/// systems.
 fn populator(path: &Path, populator: &DiskPopulator, errors: &mut Errors) {
     if let Some(image) = populator.image.as_ref().filter(|image| !IMAGES.contains(&image.name.as_str())) {
         errors.push(FieldError::not_supported(&path.child("image").child("name"), &image.name, &IMAGES));

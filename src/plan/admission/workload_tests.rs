@@ -1,4 +1,4 @@
-//! A table of every rule: the smallest change that breaks it, and the exact errors that follow.
+//! A table of every rule: the smallest change that breaks it, and the exact errors.
 
 use serde_json::{Value, json};
 
@@ -18,10 +18,10 @@ pub(super) fn bound() -> Bound {
     Bound::Known(["dfw", "ord"].map(|city| CityCode::parse(city).unwrap()).into())
 }
 
-/// Where something is written, what, and the errors that follow.
+/// Path of a change, its value, and the expected errors.
 pub(super) type Case<'a> = (&'a str, Value, &'a [(ErrorKind, &'a str)]);
 
-/// Each change by itself, on what nothing is wrong with.
+/// Checks each change by itself on a valid Workload.
 pub(super) fn check(base: &Value, cases: &[Case<'_>]) {
     assert_eq!(workload(&parse(base.clone()), None, &bound()), [], "the base of the table");
     for (path, value, expected) in cases {
@@ -34,7 +34,7 @@ pub(super) fn check(base: &Value, cases: &[Case<'_>]) {
 use ErrorKind::{Duplicate, Forbidden, Invalid, NotFound, NotSupported, Required, TooLong};
 
 #[test]
-fn names_labels_and_annotations() {
+fn workload_with_invalid_names_labels_or_annotations_is_refused() {
     let key = format!("spec.template.metadata.labels[{}]", crate::api::meta::label::WORKLOAD_UID);
     let gate = format!("spec.template.metadata.annotations[{}]", annotation::REFERENCED_DATA_GATE_START);
     let labels = |key: &str, value: &str| json!({ key: value });
@@ -66,7 +66,7 @@ fn names_labels_and_annotations() {
 }
 
 #[test]
-fn networks_and_runtime() {
+fn workload_with_invalid_networks_or_runtime_is_refused() {
     let spec = "spec.template.spec";
     let at = |rest: &str| format!("{spec}.{rest}");
     let machine = json!({ "volumeAttachments": [{ "name": "data" }] });
@@ -127,7 +127,7 @@ fn networks_and_runtime() {
 }
 
 #[test]
-fn what_a_container_has() {
+fn workload_with_invalid_container_is_refused() {
     let spec = "spec.template.spec";
     let at = |rest: &str| format!("{spec}.{rest}");
     let ports = |list: &[(&str, i64)]| -> Value { list.iter().map(|(n, p)| json!({ "name": n, "port": p })).collect() };
@@ -173,7 +173,7 @@ fn what_a_container_has() {
 }
 
 #[test]
-fn placements_and_scale() {
+fn workload_with_invalid_placements_or_scale_is_refused() {
     let at = |rest: &str| format!("spec.placements.{rest}");
     let shown = |rest: &str| format!("spec.placements[0].{rest}");
     let settings = |metric: Value| json!({ "minReplicas": 1, "maxReplicas": 2, "metrics": [{ "resource": metric }] });
@@ -223,13 +223,13 @@ fn placements_and_scale() {
 }
 
 #[test]
-fn cities_that_cannot_be_read_are_no_permission_and_no_refusal_of_the_rest() {
+fn unreadable_cities_refuse_only_new_cities() {
     let away = Bound::Unknown("no answer".into());
     let new = parse(containers());
     let found = workload(&new, None, &away);
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].kind, found[0].field.as_str()), (ErrorKind::Internal, "spec.placements[0].cityCodes[0]"));
-    // A city that was there before is not asked about, bound or not, in whatever spelling.
+    // A city that was there before is not checked, bound or not, in any spelling.
     let respelt = parse(set(containers(), "spec.placements.0.cityCodes.0", json!("dfw")));
     assert_eq!(workload(&new, Some(&respelt), &away), []);
     assert!(new_cities(&new, Some(&respelt)).is_empty());
@@ -238,7 +238,7 @@ fn cities_that_cannot_be_read_are_no_permission_and_no_refusal_of_the_rest() {
 }
 
 #[test]
-fn what_was_wrong_before_an_update_locks_nobody() {
+fn stored_violation_does_not_lock_the_workload() {
     let mut old = containers();
     old = set(old, "spec.placements.0.cityCodes", json!(["dfw", "DFW", "gone"]));
     old = set(old, "spec.template.spec.networkInterfaces.0.network.namespace", json!("other"));
@@ -253,14 +253,14 @@ fn what_was_wrong_before_an_update_locks_nobody() {
 }
 
 #[test]
-fn who_asks_for_scaling_is_told_that_nobody_scales() {
+fn workload_with_autoscaling_gets_a_warning() {
     assert_eq!(warnings(&parse(containers())).len(), 1);
     let fixed = set(containers(), "spec.placements.0.scaleSettings", json!({ "minReplicas": 1 }));
     assert!(warnings(&parse(fixed)).is_empty());
 }
 
 #[test]
-fn the_sample_passes() {
+fn sample_workload_is_accepted() {
     let text = include_str!("../../../config/samples/workload.yaml");
     let sample = text.split("---").find(|part| part.contains("kind: Workload")).unwrap();
     let sample: Workload = serde_saphyr::from_str(sample).unwrap();
@@ -268,7 +268,7 @@ fn the_sample_passes() {
 }
 
 #[test]
-fn a_line_of_keys_that_is_none_is_not_repeated() {
+fn invalid_ssh_key_is_not_repeated_in_the_error() {
     let notes = json!({ annotation::SSH_KEYS: format!("me:{KEY}\nme:-----BEGIN hunter2") });
     let found = workload(&parse(set(machine(), "spec.template.metadata.annotations", notes)), None, &bound());
     let text = field::joined(&found);
@@ -276,7 +276,7 @@ fn a_line_of_keys_that_is_none_is_not_repeated() {
 }
 
 #[test]
-fn a_label_of_the_platforms_cannot_be_changed_under_its_old_name() {
+fn reserved_label_of_a_stored_workload_cannot_be_changed() {
     let key = crate::api::meta::label::WORKLOAD_UID;
     let with = |uid: &str| parse(set(containers(), "spec.template.metadata.labels", json!({ key: uid })));
     assert_eq!(workload(&with("u-1"), Some(&with("u-1")), &bound()), []);
@@ -319,7 +319,7 @@ fn workload_over_a_limit_is_refused_and_one_that_is_stored_may_only_shrink() {
 }
 
 #[test]
-fn a_template_is_in_so_many_networks_and_no_more() {
+fn template_over_the_network_limit_may_only_shrink() {
     let with = |count: usize| {
         let networks: Vec<Value> = (0..count).map(|n| json!({ "network": { "name": format!("n-{n}") } })).collect();
         parse(set(containers(), "spec.template.spec.networkInterfaces", networks.into()))
