@@ -9,8 +9,8 @@
 //!              -> writes    apply      controller          orderly end
 //!                 ^           ^
 //!          timing +   metrics +         config (flags, file) and admin (/readyz, /metrics) serve the manager;
-//!                                       admission (webhooks: ask plan, read with io) stands beside the controllers;
-//!                                       migration is a command of its own
+//!                                       admission (webhooks: ask plan, read with io) runs beside the controllers;
+//!                                       migration is a separate command
 //! ```
 //!
 //! A request takes this path. On the management side (`controllers::management`, `plan::management`), `io::watch` puts a tenant's

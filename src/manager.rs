@@ -63,9 +63,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     for warning in &config.warnings {
         tracing::warn!(warning, "configuration");
     }
-    let kept = Kept { metrics: &metrics, health: &health, stop: &stop };
-    let local = kept.connect(&config.kubeconfig, Host::Home)?;
-    let hub = config.federation.as_ref().map(|source| kept.connect(source, Host::Hub)).transpose()?;
+    let loader = Loader { metrics: &metrics, health: &health, stop: &stop };
+    let local = loader.connect(&config.kubeconfig, Host::Home)?;
+    let hub = config.federation.as_ref().map(|source| loader.connect(source, Host::Hub)).transpose()?;
     let admission_health = config.webhook.as_ref().map(|_| Health::default());
     // The replica is not ready before every readiness check is registered.
     let starting: Vec<_> = iter::once(&health).chain(&admission_health).map(|h| h.watch("start".into())).collect();
@@ -74,7 +74,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     }
     if let Some(server) = &config.metrics {
         // The access checks get their own connection: callers without rights must not delay other requests.
-        let asked = kept.connect(&config.kubeconfig, Host::Home)?;
+        let asked = loader.connect(&config.kubeconfig, Host::Home)?;
         serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
     // Webhooks run on every replica, leader or not, and start before anything that may wait. They write nothing, so they may
@@ -82,16 +82,16 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let (claimed, answering) = (Claimed::default(), stop.child_token());
     let admission = match (&config.webhook, admission_health) {
         (Some(webhook), Some(health)) => {
-            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, kept, &answering).await?)
+            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, loader, &answering).await?)
         }
         _ => None,
     };
     drop(starting);
     let management = match hub.clone().filter(|_| config.management) {
-        Some(hub) => Some(start_management(&config, local.clone(), hub, &claimed, kept)?),
+        Some(hub) => Some(start_management(&config, local.clone(), hub, &claimed, loader)?),
         None => None,
     };
-    let cell = if config.cell { Some(start_cell(&config, local.clone(), hub, kept)?) } else { None };
+    let cell = if config.cell { Some(start_cell(&config, local.clone(), hub, loader)?) } else { None };
 
     let working = stop.child_token();
     let leadership = match config.leader_election.clone() {
@@ -117,7 +117,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let leading = tokio::spawn(lead(leadership, working.clone(), let_go));
     tokio::select! {
         () = work(management.as_ref(), cell.as_ref(), &working) => {}
-        () = late(&working, &stop) => tracing::warn!("some work did not end in time"),
+        () = deadline(&working, &stop) => tracing::warn!("some work did not end in time"),
     }
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
@@ -149,14 +149,14 @@ async fn start_admission(
     local: Connection,
     claimed: Claimed,
     health: &Health,
-    kept: Kept<'_>,
+    loader: Loader<'_>,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<()>, Failure> {
     let planes = match &config.discovery {
         Discovery::Single => Planes::single(local),
-        Discovery::Milo { projects, internal, .. } => Planes::milo(kept.projects(projects, internal.as_deref())?),
+        Discovery::Milo { projects, internal, .. } => Planes::milo(loader.projects(projects, internal.as_deref())?),
     };
-    let certificate = Certificate::counted("webhook", kept.metrics);
+    let certificate = Certificate::counted("webhook", loader.metrics);
     let (files, resolvers) = (webhook.files.clone(), webhook.resolvers.clone());
     let settings = admission::Settings { at: webhook.at, files, certificate, resolvers };
     admission::start(settings, planes, claimed, health, stop.clone()).await.map_err(Failure::Config)
@@ -174,7 +174,7 @@ fn start_management(
     local: Connection,
     hub: Connection,
     claimed: &Claimed,
-    kept: Kept<'_>,
+    loader: Loader<'_>,
 ) -> Result<ManagementControllers, Failure> {
     let options = management::Options {
         networks: config.networks,
@@ -187,14 +187,14 @@ fn start_management(
         repair: config.repair,
         timing: config.timing,
     };
-    let management = ManagementControllers::start(hub, options, kept.health, kept.metrics, kept.stop);
+    let management = ManagementControllers::start(hub, options, loader.health, loader.metrics, loader.stop);
     claimed.is_known_by(management.claimed());
     match &config.discovery {
         Discovery::Single => management.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
-            let projects = kept.projects(projects, internal.as_deref())?;
-            let discovery = kept.connect(discovery, Host::Milo)?;
-            management.discover(discovery, projects, internal.is_some(), kept.health, kept.stop);
+            let projects = loader.projects(projects, internal.as_deref())?;
+            let discovery = loader.connect(discovery, Host::Milo)?;
+            management.discover(discovery, projects, internal.is_some(), loader.health, loader.stop);
         }
     }
     Ok(management)
@@ -204,13 +204,13 @@ fn start_cell(
     config: &Config,
     cell: Connection,
     hub: Option<Connection>,
-    kept: Kept<'_>,
+    loader: Loader<'_>,
 ) -> Result<CellControllers, Failure> {
     if hub.is_none() {
         tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
     }
     let quota = match &config.quota {
-        Some(quota) => Some((quota.names.clone(), kept.projects(&quota.projects, quota.internal.as_deref())?)),
+        Some(quota) => Some((quota.names.clone(), loader.projects(&quota.projects, quota.internal.as_deref())?)),
         None => None,
     };
     Ok(CellControllers::start(
@@ -223,9 +223,9 @@ fn start_cell(
             abandon_claims: config.abandon_claims,
             timing: config.timing,
         },
-        kept.health,
-        kept.metrics,
-        kept.stop,
+        loader.health,
+        loader.metrics,
+        loader.stop,
     ))
 }
 
@@ -261,20 +261,20 @@ async fn lead(
 
 /// Waits until cancelled work has had its time to end. After a lost Lease that is short: the next leader starts when the Lease
 /// expires, a few seconds after the failed renewal.
-async fn late(working: &CancellationToken, stop: &CancellationToken) {
+async fn deadline(working: &CancellationToken, stop: &CancellationToken) {
     working.cancelled().await;
     tokio::time::sleep(if stop.is_cancelled() { SHUTDOWN_GRACE } else { SHUTDOWN_GRACE_AFTER_LOSS }).await;
 }
 
-/// The parts that reload kubeconfigs as long as the process runs, and that report the result.
+/// Loads kubeconfigs, reloads them as long as the process runs, and reports the result.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
+struct Loader<'a> {
     metrics: &'a Metrics,
     health: &'a Health,
     stop: &'a CancellationToken,
 }
 
-impl Kept<'_> {
+impl Loader<'_> {
     fn connect(self, source: &Source, host: Host) -> Result<Connection, Failure> {
         let meter = Meter::new(self.metrics, host);
         Connection::metered(self.load(source, host)?, Some(meter)).map_err(Failure::Config)

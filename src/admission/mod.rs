@@ -242,7 +242,7 @@ impl Webhooks {
         };
         if needs_identity {
             identities.own = match asked {
-                Ok(asked) => who(asked, user, left()).await,
+                Ok(asked) => own_identity(asked, user, left()).await,
                 Err(why) => Err(why),
             };
         }
@@ -261,7 +261,7 @@ impl Webhooks {
 }
 
 /// Returns the operator's own identity on a control plane, for a request of this user.
-async fn who(plane: &Plane, user: &User, within: Duration) -> Result<Own, String> {
+async fn own_identity(plane: &Plane, user: &User, within: Duration) -> Result<Own, String> {
     match tokio::time::timeout(within, plane.own(Some(user))).await {
         Ok(found) => found.map_err(|(_, why)| why),
         Err(_) => Err("no answer in time".into()),

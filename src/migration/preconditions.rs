@@ -30,7 +30,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
     let mut lines = String::new();
     let compare = |live: CustomResourceDefinition| {
         if let Some(own) = ours.iter().find(|own| own.name_any() == live.name_any()) {
-            lines.extend(compared(&live, own));
+            lines.extend(describe_differences(&live, own));
         }
     };
     match list::objects(&client, "hub", ListParams::default(), compare).await {
@@ -61,7 +61,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
         }
     };
     list::objects(&client, "hub", ListParams::default(), remember).await?;
-    Ok(format!("{lines}{}{}", completed(&lacking), restarted(&hashed)))
+    Ok(format!("{lines}{}{}", describe_completed(&lacking), describe_restarted(&hashed)))
 }
 
 /// True if an Instance equals its template except for fields that only later definitions have: the definition of its cell has
@@ -75,7 +75,7 @@ fn lacks_later_fields(instance: &Instance, template: &InstanceTemplateSpec) -> b
 }
 
 /// Returns the steps for a definition on the hub before ours is applied over it, or before this operator starts.
-fn compared(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Option<String> {
+fn describe_differences(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Option<String> {
     let (there, here) = (properties(live), properties(own));
     // A part that accepts arbitrary fields loses nothing.
     let is_lost =
@@ -83,7 +83,7 @@ fn compared(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> 
     let more: Vec<&str> = there.difference(&here).map(String::as_str).filter(is_lost).collect();
     let less: Vec<&str> = here.difference(&there).map(String::as_str).filter(|path| !path.ends_with(".*")).collect();
     let name = live.name_any();
-    let line = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", shown(fields));
+    let line = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", first_names(fields));
     let lost = "the hub's definition has fields that this version's lacks, and which would be lost; stop here";
     let old = "the hub's definition lacks fields of this version's; apply config/base/crd first";
     let lines = [(more, lost), (less, old)].into_iter().filter(|(fields, _)| !fields.is_empty());
@@ -120,7 +120,7 @@ fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 /// Returns the line about Instances that are recreated once their cell's definitions know the fields of their template.
-fn completed(instances: &BTreeSet<String>) -> String {
+fn describe_completed(instances: &BTreeSet<String>) -> String {
     if instances.is_empty() {
         return String::new();
     }
@@ -129,12 +129,12 @@ fn completed(instances: &BTreeSet<String>) -> String {
         "{} Instance(s) run without fields that their templates have and their cells' definitions dropped; with config/base/crd \
          applied to the cell they are made anew, one at a time for each deployment: {}\n",
         names.len(),
-        shown(&names)
+        first_names(&names)
     )
 }
 
 /// Returns the line about Instances that the way back recreates.
-fn restarted(instances: &BTreeSet<String>) -> String {
+fn describe_restarted(instances: &BTreeSet<String>) -> String {
     if instances.is_empty() {
         return String::new();
     }
@@ -142,12 +142,12 @@ fn restarted(instances: &BTreeSet<String>) -> String {
     format!(
         "the way back to the Go operator would make {} Instance(s) anew, one at a time for each deployment: {}\n",
         names.len(),
-        shown(&names)
+        first_names(&names)
     )
 }
 
 /// Returns the first names, and the number of the others.
-fn shown(all: &[&str]) -> String {
+fn first_names(all: &[&str]) -> String {
     let first = all[..all.len().min(NAMED)].join(", ");
     match all.len().saturating_sub(NAMED) {
         0 => first,
@@ -171,21 +171,21 @@ mod tests {
     #[test]
     fn hub_definition_with_other_fields_is_reported() {
         let own = Instance::crd();
-        assert_eq!(compared(&own, &own), None);
+        assert_eq!(describe_differences(&own, &own), None);
         let newer = definition(|schema| {
             schema["spec"]["properties"]["networkInterfaces"]["items"]["properties"]["mtu"] =
                 json!({ "type": "integer" });
         });
-        let text = compared(&newer, &own).unwrap();
+        let text = describe_differences(&newer, &own).unwrap();
         assert!(text.contains("which would be lost; stop here: spec.networkInterfaces[].mtu\n"), "{text}");
         let told_more = definition(|schema| {
             schema["status"]["properties"]["dns"]["items"]["properties"]["name"] = json!({ "type": "string" });
         });
-        assert_eq!(compared(&told_more, &own), None, "ours takes everything there");
+        assert_eq!(describe_differences(&told_more, &own), None, "ours takes everything there");
         let older = definition(|schema| {
             schema["status"]["properties"].as_object_mut().unwrap().remove("suspended");
         });
-        let text = compared(&older, &own).unwrap();
+        let text = describe_differences(&older, &own).unwrap();
         assert!(text.ends_with("apply config/base/crd first: status.suspended\n"), "{text}");
     }
 
@@ -216,18 +216,18 @@ mod tests {
             assert_eq!(lacks_later_fields(&instance, &asked), expected, "{what}");
         }
         assert!(!lacks_later_fields(&made_from(&template(None, "i:1")), &template(None, "i:1")), "nothing to drop");
-        let text = completed(&["ns-1/web-0".to_owned()].into());
+        let text = describe_completed(&["ns-1/web-0".to_owned()].into());
         assert!(text.starts_with("1 Instance(s) run without fields") && text.ends_with(": ns-1/web-0\n"), "{text}");
-        assert_eq!(completed(&BTreeSet::new()), "");
+        assert_eq!(describe_completed(&BTreeSet::new()), "");
     }
 
     #[test]
     fn recreated_instances_are_named_up_to_the_limit() {
-        assert_eq!(restarted(&BTreeSet::new()), "");
+        assert_eq!(describe_restarted(&BTreeSet::new()), "");
         let few: BTreeSet<String> = ["ns-1/web-0".to_owned(), "ns-1/web-1".to_owned()].into();
-        let text = restarted(&few);
+        let text = describe_restarted(&few);
         assert!(text.contains("make 2 Instance(s) anew") && text.ends_with(": ns-1/web-0, ns-1/web-1\n"), "{text}");
         let many: BTreeSet<String> = (0..25).map(|n| format!("ns-1/web-{n:02}")).collect();
-        assert!(restarted(&many).ends_with("ns-1/web-19 and 5 more\n"), "{}", restarted(&many));
+        assert!(describe_restarted(&many).ends_with("ns-1/web-19 and 5 more\n"), "{}", describe_restarted(&many));
     }
 }
