@@ -49,7 +49,7 @@ periods! {
     /// A deployment must be blocked this long before that is reported: bindings, schedules and copies take time. Three times as
     /// long if it was never delivered and Karmada gives no reason.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
-    /// Work on an object must fail this long before the error is reported on the object that its user reads.
+    /// Work on an object must fail this long before any error is reported on the object that its user reads.
     error_grace, "errorGraceSeconds", Duration::from_secs(20);
     /// A deletion must wait this long for the hub, or for a blocked copy there, before its cause is reported.
     deletion_patience, "deletionPatienceSeconds", Duration::from_mins(2);

@@ -38,7 +38,7 @@ const PLANE: &str = "the control plane at home";
 pub(super) enum Verdict {
     /// The caller may read.
     Allowed,
-    /// The token belongs to no known user.
+    /// The request has no token of a known user.
     Unauthenticated,
     /// The user is known and may not read.
     Forbidden,

@@ -97,8 +97,8 @@ struct Webhooks {
 /// Serves the webhooks until a while after `stop`. The handle ends with the last request.
 ///
 /// # Errors
-/// One line, in two cases. The address is not available. Or the API server (the project's or the host's) refuses to say who the
-/// operator is, and no resolver is configured: then only `system:masters` could write the operator's own fields.
+/// One line, in two cases. The address is not available. Or no resolver is configured, and the API server (the project's or the
+/// host's) refuses to say who the operator is. Then only `system:masters` could write the operator's own fields.
 pub async fn start(
     settings: Settings,
     planes: Planes,

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The group that Kubernetes permits everything.
+/// The group to which Kubernetes permits everything.
 const MASTERS: &str = "system:masters";
 
 /// Most reviews of one request. An object that needs more breaks another rule.

@@ -206,7 +206,7 @@ pub fn names_workload(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>
 }
 
 /// Refuses a deployment that names one Workload with the uid of another. `workloads` maps name to uid for its namespace, or says
-/// why they could not be read. A Workload that does not exist may be named: that harms no other.
+/// why they could not be read. A Workload that does not exist may be named: that does no harm.
 pub fn workload_ref(
     new: &WorkloadDeployment,
     old: Option<&WorkloadDeployment>,

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 /// Longest user's text that a message repeats, in characters.
 const MAX_REPEATED: usize = 128;
 
-/// Most errors in one response. More help no reader, and the response has a size limit.
+/// Most errors in one response. A reader needs no more, and the response has a size limit.
 const MAX_NAMED: usize = 100;
 
-/// Most errors collected for one object. More help no reader and take memory.
+/// Most errors collected for one object. A reader needs no more, and they take memory.
 pub const MAX_COLLECTED: usize = 4000;
 
 /// Most supported values that a message lists.

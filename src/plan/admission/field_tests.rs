@@ -61,7 +61,7 @@ fn amount_that_has_not_grown_adds_no_error() {
 }
 
 #[test]
-fn errors_over_the_limit_are_replaced_by_one_error() {
+fn errors_over_the_limit_are_cut_and_reported() {
     let at = |index: usize| FieldError::duplicate(&Path::new("l").index(index), index.to_string());
     let all = |from: usize, count: usize| of((from..from + count).map(at).collect());
     let added = all(0, MAX_COLLECTED).added_to(&all(1, MAX_COLLECTED)).into_vec(&Path::new("l"));
