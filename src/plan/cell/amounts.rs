@@ -1,4 +1,4 @@
-//! How much of a project's quota an Instance takes.
+//! Amounts of a project's quota that an Instance uses.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,21 @@ use crate::{
     plan::quantity::thousandths,
 };
 
-/// What claims ask for, as it is registered with Milo: Instances, thousandths of CPUs, MiB of memory.
+/// Resource types that claims request, as registered with Milo: Instances, thousandths of CPUs, MiB of memory.
 pub const RESOURCES: [&str; 3] =
     ["compute.datumapis.com/instances", "compute.datumapis.com/vcpus", "compute.datumapis.com/memory"];
 
-/// Amounts in an order of their own, to be compared.
+/// Sorts requests so that two lists can be compared.
 pub(super) fn sorted(requests: &[ResourceRequest]) -> Vec<&ResourceRequest> {
     let mut all: Vec<_> = requests.iter().collect();
     all.sort();
     all
 }
 
-/// What an Instance uses, as Milo's quota and the Go operator count it: one Instance, its CPUs in thousandths, its memory in
-/// whole MiB. Its containers' limits when every container has both of cpu and memory; else what its runtime requests, when
-/// that is both; else what its type has. Of an unknown type only the Instance itself is counted.
+/// Returns the amounts that an Instance uses, counted as Milo's quota and the Go operator count them: one Instance, thousandths
+/// of CPUs, whole MiB of memory. The limits count if every container has both cpu and memory. Otherwise the runtime's requests
+/// count, if both are set. Otherwise the size of the instance type counts. For an unknown type, only the Instance itself is
+/// counted.
 pub(super) fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, String> {
     let size = match limits(spec).or_else(|| requests(spec)) {
         Some(asked) => Some(counted(&asked)?),
@@ -34,23 +35,23 @@ pub(super) fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, Strin
     Ok(RESOURCES.iter().zip(amounts).map(request).collect())
 }
 
-/// The types that there are, in each of the spellings that one has had: name, thousandths of CPUs, MiB of memory.
+/// Known instance types, in all their spellings: name, thousandths of CPUs, MiB of memory.
 pub(in crate::plan) const INSTANCE_TYPES: [(&str, i64, i64); 2] =
     [("datumcloud/d1-standard-2", 1000, 2048), ("datumcloud-d1-standard-2", 1000, 2048)];
 
-/// Thousandths of CPUs and MiB of memory of a type.
+/// Returns thousandths of CPUs and MiB of memory of an instance type.
 fn known_type(name: &str) -> Option<(i64, i64)> {
     INSTANCE_TYPES.iter().find(|(known, ..)| *known == name).map(|(_, cpu, memory)| (*cpu, *memory))
 }
 
-/// CPU and memory that somebody asks for.
+/// Requested CPU and memory.
 type Size<'a> = (&'a Quantity, &'a Quantity);
 
 fn both(resources: &BTreeMap<String, Quantity>) -> Option<Size<'_>> {
     resources.get("cpu").zip(resources.get("memory"))
 }
 
-/// The limits of all containers; nothing when one of them lacks one.
+/// Returns the limits of all containers. `None` if a container lacks one of them.
 fn limits(spec: &InstanceSpec) -> Option<Vec<Size<'_>>> {
     let containers = &spec.runtime.sandbox.as_ref()?.containers;
     let each: Option<Vec<Size<'_>>> = containers.iter().map(|c| both(c.resources.as_ref()?.limits.as_ref()?)).collect();
@@ -61,7 +62,7 @@ fn requests(spec: &InstanceSpec) -> Option<Vec<Size<'_>>> {
     Some(vec![both(spec.runtime.resources.requests.as_ref()?)?])
 }
 
-/// The sum, in thousandths of CPUs and whole MiB.
+/// Returns the sum, in thousandths of CPUs and whole MiB.
 fn counted(sizes: &[Size<'_>]) -> Result<(i64, i64), String> {
     let (mut cpus, mut memory) = (0, 0);
     for (cpu, of_memory) in sizes {
@@ -84,9 +85,9 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// As the Go operator's own tests have it.
+    /// The cases are those of the Go operator's tests.
     #[test]
-    fn amounts_come_from_all_limits_else_the_runtimes_requests_else_the_type() {
+    fn amounts_limits_then_requests_then_type_are_counted() {
         let of = |containers: &Value, requests: &Value, instance_type: &str| {
             let resources = json!({ "instanceType": instance_type, "requests": requests });
             let runtime = json!({ "resources": resources, "sandbox": { "containers": containers } });

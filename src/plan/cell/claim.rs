@@ -1,4 +1,4 @@
-//! Whose a ResourceClaim is. Cells make their claims side by side in a project's namespace, often under one cluster name.
+//! Ownership of ResourceClaims. Several cells create claims in one namespace of a project, often under one cluster name.
 
 use std::collections::BTreeSet;
 
@@ -18,17 +18,17 @@ use crate::{
     },
 };
 
-/// Where an Instance's claim lives.
+/// Place of an Instance's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The project whose quota is used.
     pub project: ProjectName,
-    /// The project's namespace of the Instance.
+    /// The Instance's namespace in the project.
     pub namespace: String,
 }
 
 impl Address {
-    /// From the labels of the cell's namespace. `Err` says which one is missing.
+    /// Reads the labels of the cell's namespace. `Err` names the missing label.
     pub fn from_labels(labels: &std::collections::BTreeMap<String, String>) -> Result<Self, String> {
         let project = labels.get(label::UPSTREAM_CLUSTER).and_then(|value| ProjectName::from_label_value(value));
         let namespace = labels.get(label::UPSTREAM_NAMESPACE).filter(|namespace| !namespace.is_empty());
@@ -42,58 +42,59 @@ impl Address {
     }
 }
 
-/// The Instance that a claim is for, by the cell's namespace and by name; nothing where it is for none.
+/// Returns the cell's namespace and the name of the Instance that a claim is for. `None` if it is for no Instance.
 pub fn instance_of(claim: &ResourceClaim) -> Option<(String, String)> {
     let namespace = claim.labels().get(label::INSTANCE_NAMESPACE)?;
     Some((namespace.clone(), names::claimant_of(&claim.name_any())?.to_owned()))
 }
 
-/// The name on the claims of a cell that was given none.
+/// The cluster name on claims of a cell without a configured name.
 pub const UNNAMED: &str = "single";
 
-/// What a cell is called on its claims: for people, and for the watch.
+/// The names of a cell on its claims, for users and for the watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// `discovery.clusterName`. Cells that were given no name share one.
+    /// `discovery.clusterName`. All cells without a configured name share one.
     #[serde(rename = "cluster")]
     pub current: String,
-    /// `discovery.formerClusterNames`: what the Go operator called it on claims that say nothing else of whose they are.
+    /// `discovery.formerClusterNames`: earlier names of the cell, which the Go operator wrote on claims without any other mark.
     #[serde(default)]
     pub former: BTreeSet<String>,
 }
 
 impl Names {
-    /// Whether the cell is or was called so.
+    /// True if this is the current name or a former name of the cell.
     pub fn contains(&self, name: &str) -> bool {
         self.current == name || self.former.contains(name)
     }
 
-    /// The names whose claims the watch shows: all of its own, and the name from before it was given one. Under that stand its
-    /// claims from then, by its uid; a claim without a uid says nothing under a name that every unnamed cell has.
+    /// Returns the names whose claims the watch shows: all names of the cell, and the name from before it had one. Under that
+    /// name, the cell finds its claims by its uid. A claim there without a uid has no known owner, because all unnamed cells
+    /// share the name.
     fn watched(&self) -> BTreeSet<&str> {
         self.former.iter().chain([&self.current]).map(String::as_str).chain([UNNAMED]).collect()
     }
 
-    /// The selector of the claims that the watch shows.
+    /// Returns the label selector of the watch on claims.
     pub fn selector(&self) -> String {
         format!("{} in ({})", label::SOURCE_CLUSTER, self.watched().into_iter().collect::<Vec<_>>().join(","))
     }
 }
 
-/// Who a cell is on its claims.
+/// The identity of a cell on its claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Uid of the cell's `kube-system` namespace: no two cells share it, and none changes it.
+    /// Uid of the cell's `kube-system` namespace. It is unique and never changes.
     pub uid: String,
-    /// Its names.
+    /// The current and former names.
     #[serde(flatten)]
     pub names: Names,
 }
 
 impl Identity {
-    /// Whose `claim` is, when its Instance is one of `namespace`. One without a uid counts when it carries a name of this cell:
-    /// made by the Go operator, here or on a cell of the same name. Only for an Instance that we have may it be ours, and not
-    /// where it was there before one that still waits for a grant.
+    /// Returns the holder of `claim`, for an Instance in `namespace`. A claim without a uid is `Unmarked` if it carries a name of
+    /// this cell: the Go operator created it, here or on a cell of the same name. Such a claim may be ours only if its Instance
+    /// exists here. It is not ours if it is older than an Instance that still waits for a grant.
     pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
         let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
         match ownership::holder(claim, &self.uid) {
@@ -113,17 +114,17 @@ impl Identity {
         claim.labels().get(label::SOURCE_CLUSTER).is_some_and(|name| self.names.watched().contains(name.as_str()))
     }
 
-    /// Whether this cell has made `claim`.
+    /// True if this cell created `claim`.
     pub fn has_made(&self, claim: &ResourceClaim) -> bool {
         ownership::holder(claim, &self.uid) == Holder::ThisCell
     }
 
-    /// Whether a change of `claim` can be news for an Instance of this cell.
+    /// True if a change of `claim` can concern an Instance of this cell.
     pub fn concerns(&self, claim: &ResourceClaim) -> bool {
         ownership::holder(claim, &self.uid) != Holder::Other
     }
 
-    /// Whom a claim of another belongs to, for people.
+    /// Describes the owner of another cell's claim, for users.
     pub(super) fn describe_other(&self, claim: &ResourceClaim) -> String {
         let cluster = claim.labels().get(label::SOURCE_CLUSTER);
         match ownership::cell_of(claim) {
@@ -144,7 +145,7 @@ impl Identity {
         }
     }
 
-    /// The write that makes a claim of this cell.
+    /// Returns the write that creates a claim of this cell.
     pub(super) fn create(
         &self,
         address: &Address,

@@ -1,4 +1,4 @@
-//! Whether the ConfigMaps and Secrets that an Instance refers to are on its cell; if not, what is missing and why.
+//! Presence on the cell of the ConfigMaps and Secrets that an Instance references. Reports which are missing, and why.
 
 use std::collections::BTreeSet;
 
@@ -18,19 +18,19 @@ use crate::{
     },
 };
 
-/// Why the management side cannot give what is referred to, as the annotation says it.
+/// The error that the management side reports in an annotation, if it cannot deliver the data.
 #[derive(Deserialize)]
 struct Hint {
     reason: String,
     message: String,
 }
 
-/// Judges one Instance; nothing when it refers to no data. `present`: the companions in its namespace, of those that it
-/// refers to.
+/// Judges one Instance. Returns `None` if it references no data. `present` holds the companions in its namespace that it
+/// references.
 ///
-/// The deployment's annotations may be older than its template: what they do not speak of is not resolved, and the
-/// Instance waits: no gate opens before its data is there. Only the Go operator leaves it open whether an optional source was
-/// skipped; `waited_out`: that it has had its time where it [says nothing at all](is_silence_of_go).
+/// The deployment's annotations may be older than its template. A reference that they do not mention is unresolved, and the
+/// Instance waits: no gate opens before its data is there. Only the Go operator does not report skipped optional sources.
+/// `waited_out` is true if its time has passed for an Instance on which it [reports nothing](is_silence_of_go).
 pub fn judge(
     deployment: &WorkloadDeployment,
     instance: &Instance,
@@ -57,7 +57,7 @@ pub fn judge(
     if !unresolved.is_empty() {
         return Some(match hint.as_ref().and_then(|hint| Some((source_reason(&hint.reason)?, &hint.message))) {
             Some((reason, message)) => Verdict::no(reason, message.clone()),
-            // As the Go operator's cells said it: nobody knows yet.
+            // The message is the one of the Go operator's cells: the result is not known yet.
             None => Verdict::unknown(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
         });
     }
@@ -71,21 +71,21 @@ pub fn judge(
     })
 }
 
-/// The companions that an Instance needs on its cell.
+/// Returns the companions that an Instance needs on its cell.
 pub fn needed(deployment: &WorkloadDeployment, instance: &Instance) -> Vec<DataRef> {
     let expected = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
     let refers = references(&instance.spec).into_iter().map(|reference| reference.data_ref);
     refers.filter(|data_ref| expected.contains(data_ref)).collect()
 }
 
-/// Every reason that `ReferencedDataReady` of an Instance may have.
+/// Returns every reason that `ReferencedDataReady` of an Instance may have.
 pub fn reasons() -> impl Iterator<Item = &'static Reason> {
     let is_one = |reason: &&Reason| matches!(reason.class(), Class::Data | Class::Source) || **reason == Reason::Ready;
     Reason::ALL.iter().filter(is_one)
 }
 
-/// Whether the Go operator, which brought this deployment, says nothing of what the Instance refers to, all of which is
-/// optional: it has not looked yet, or there is none of it.
+/// True if the Go operator brought this deployment and reports nothing about the Instance's references, all of which are
+/// optional. It has not resolved them yet, or none exists.
 pub fn is_silence_of_go(deployment: &WorkloadDeployment, instance: &Instance) -> bool {
     let keys = [annotation::SOURCE_GENERATION, annotation::EXPECTED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
     let references = references(&instance.spec);
@@ -94,7 +94,7 @@ pub fn is_silence_of_go(deployment: &WorkloadDeployment, instance: &Instance) ->
         && !keys.iter().any(|key| deployment.annotations().contains_key(*key))
 }
 
-/// A reason that may stand in a condition: what an annotation says is anybody's.
+/// Returns the reason if a condition may carry it. Any client may have written the annotation that it comes from.
 fn source_reason(text: &str) -> Option<Reason> {
     Some(Reason::from(text)).filter(|reason| reason.class() == Class::Source && reason.travels())
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_reported_and_by_whom() {
+    fn data_missing_companions_are_reported_with_reason() {
         let ours = |expected: &str, skipped: &str, error: &str| {
             let mut all = json!({ annotation::SOURCE_GENERATION: "1" });
             for (key, value) in [
@@ -161,9 +161,9 @@ mod tests {
             (ours("", "", ""), vec![], "Resolving", "ConfigMap/settings, Secret/db, Secret/extra"),
             (ours("", "", not_found), vec![], "SourceNotFound", "there is no Secret db"),
             (ours("", "", forged), vec![], "Resolving", "settings"),
-            // The template refers to more than the annotation speaks of.
+            // The template references more than the annotation mentions.
             (ours(r#"["ConfigMap/settings"]"#, extra, ""), vec!["ConfigMap/settings"], "Resolving", "Secret/db"),
-            // Whether the optional one is to come is not known yet.
+            // It is not known yet if the optional source is delivered.
             (ours(both, "", ""), vec!["ConfigMap/settings", "Secret/db"], "Resolving", "Secret/extra"),
             (
                 ours(both, extra, ""),
@@ -173,9 +173,9 @@ mod tests {
             ),
             (ours(both, extra, hint), vec![], "AwaitingPropagation", "(DependenciesNotPropagated: feature off)"),
             (ours(both, extra, ""), vec!["ConfigMap/settings", "Secret/db"], "Ready", "All 2"),
-            // Copies that are there serve, whatever became of their source.
+            // Present copies count, whatever happened to their source.
             (ours(both, extra, not_found), vec!["ConfigMap/settings", "Secret/db"], "Ready", "All 2"),
-            // The Go operator does not say what it skipped.
+            // The Go operator does not report what it skipped.
             (
                 json!({ annotation::EXPECTED_REFERENCED_DATA: both }),
                 vec!["ConfigMap/settings", "Secret/db"],

@@ -1,4 +1,4 @@
-//! Counters and conditions of a deployment, from its Instances.
+//! Counters and conditions of a deployment, computed from its Instances.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ use crate::{
     },
 };
 
-/// What is said of what is to stand still.
+/// The message of a suspended deployment and its Instances.
 pub(super) const SUSPENDED: &str =
     "it is suspended: its instances keep their places and are stopped until whoever suspended it lets it go on";
 
-/// That the cell's API server refused a write, if the status reports it already.
+/// Returns the refused write that the status already reports.
 pub(super) fn standing_refusal(deployment: &WorkloadDeployment) -> Option<Verdict> {
     let failure = find(&deployment.status.as_ref()?.conditions, condition::REPLICA_FAILURE)?;
     Some(Verdict::no(Reason::InstanceRefused, &*failure.message))
 }
 
-/// The status to write, or nothing when it stands already. `refusal`: that an Instance could not be made, which comes before
-/// what is said of others.
+/// Returns the status write. `None` if the status is already stored. `refusal` reports an Instance that could not be created: it
+/// comes before other problems.
 pub(super) fn plan(
     observed: &Observed,
     networks: Option<&Networks>,
@@ -131,7 +131,8 @@ fn replicas_ready(observed: &Observed, worst: Option<Verdict>, ready: i32, desir
     }
 }
 
-/// The worst thing that keeps an Instance from serving, beyond ordinary progress; the networks' before an Instance's.
+/// Returns the worst problem that blocks an Instance, beyond ordinary progress. A network problem comes before an equal one of an
+/// Instance.
 fn worst(observed: &Observed, networks: Option<&Networks>, stuck: Option<String>) -> Option<Verdict> {
     let of_instances = observed
         .instances
@@ -161,8 +162,8 @@ fn worst(observed: &Observed, networks: Option<&Networks>, stuck: Option<String>
         .max_by_key(|verdict| verdict.reason.rank())
 }
 
-/// The Instance of the deployment's own that has been terminating for longer than the patience, and its finalizers; and when to
-/// look again for that.
+/// Returns a message about own Instances that have been terminating for longer than the patience, with their finalizers, and the
+/// time of the next check.
 pub(super) fn stuck(observed: &Observed, now: Timestamp) -> (Option<String>, Next) {
     let patience = observed.timing.deletion_patience;
     let (mut stuck, mut next) = (Vec::new(), Next::Await);
@@ -197,7 +198,7 @@ pub(super) fn stuck(observed: &Observed, now: Timestamp) -> (Option<String>, Nex
     (told, next)
 }
 
-/// What an Instance that stands in another's place waits for, in words.
+/// Describes why an Instance that has the name of another one blocks it.
 fn waits_for(instance: &Instance) -> String {
     let name = instance.name_any();
     if instance.metadata.deletion_timestamp.is_none() {

@@ -1,5 +1,5 @@
-//! Deployments and Instances with whatever their authors wrote, as Karmada brings them to a cell: each has its own Instances in
-//! its own namespace, and its own copies on the hub.
+//! Deployments and Instances with hostile content, as Karmada brings them to a cell. Each deployment changes only its own
+//! Instances in its own namespace, and their copies on the hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ fn deployment() -> impl Strategy<Value = WorkloadDeployment> {
     })
 }
 
-/// An Instance with these marks over the labels that every one has; `owner` controls it.
+/// Returns an Instance with these labels and annotations, and with all identity labels. `owner` controls it.
 fn instance(name: &str, labels: &Value, annotations: &Value, owner: &str) -> Instance {
     let mut all = json!(ownership::OF_AN_INSTANCE.map(|key| (key, "x")).into_iter().collect::<BTreeMap<_, _>>());
     all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
@@ -69,7 +69,7 @@ fn observed() -> impl Strategy<Value = instances::Observed> {
         let of = |all: Vec<(&'static str, Value, Value)>, owner: &str| {
             let all =
                 all.into_iter().map(|(name, labels, annotations)| (name, instance(name, &labels, &annotations, owner)));
-            // A name is there once.
+            // Names are unique.
             all.collect::<BTreeMap<_, _>>()
         };
         let own = of(own, "d1");
@@ -87,8 +87,7 @@ fn observed() -> impl Strategy<Value = instances::Observed> {
     })
 }
 
-/// What an Instance that is made says of itself: its labels are the deployment's to give, its gates are shut, and it begins to
-/// wait now.
+/// True if a new Instance has only the deployment's labels, closed gates, and a gate start of now.
 fn is_as_made(body: &Value) -> bool {
     let (metadata, spec) = (&body["metadata"], &body["spec"]);
     let own =
@@ -107,7 +106,7 @@ fn is_as_made(body: &Value) -> bool {
         && metadata["annotations"][annotation::REFERENCED_DATA_GATE_START] == "1970-01-01T00:00:00Z"
 }
 
-/// What is known of an Instance of the deployment when its copy is due.
+/// Generates the facts about an Instance of the deployment for its write-back.
 fn shown() -> impl Strategy<Value = write_back::Observed> {
     let some = || (marks(&LABELS), marks(&ANNOTATIONS));
     let copies = (prop::option::of(some()), prop::option::of((some(), any::<bool>())));
@@ -140,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_deployment_has_its_own_instances_and_touches_no_other(observed in observed()) {
+    fn deployment_with_hostile_content_writes_only_its_own_instances(observed in observed()) {
         let own = |uid: &str| observed.instances.iter().any(|instance| instance.metadata.uid.as_deref() == Some(uid));
         for write in instances::plan(&observed, Timestamp::UNIX_EPOCH).steps {
             prop_assert_eq!(&*write.object.namespace, OWN, "{:?}", write);
@@ -164,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_copy_on_the_hub_says_what_its_namespace_says_and_is_this_cells(observed in shown()) {
+    fn copy_with_hostile_content_keeps_namespace_labels_and_cell_uid(observed in shown()) {
         for step in write_back::plan(&observed, Timestamp::UNIX_EPOCH).steps {
             let write = match step {
                 Step::Remote(write) => write,
@@ -186,7 +185,7 @@ proptest! {
                     prop_assert!(!steers_karmada(labels), "{}", labels);
                     prop_assert!(body["metadata"]["annotations"].is_null(), "{:?}", body);
                 }
-                // What another cell shows is asked for, and not written.
+                // Another cell's copy is requested, not written.
                 Op::Merge { body, .. } if held => {
                     let ask = json!({ annotation::CLAIMED_BY_CELL: CELL });
                     prop_assert_eq!(&body["metadata"]["annotations"], &ask);

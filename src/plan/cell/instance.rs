@@ -1,4 +1,4 @@
-//! One Instance: which of its gates open, and whether it is ready.
+//! Scheduling gates and readiness of one Instance.
 
 use std::{collections::BTreeSet, convert::identity, time::Duration};
 
@@ -24,56 +24,56 @@ use crate::{
     timing::Timing,
 };
 
-/// Everything that is known about one Instance.
+/// All facts about one Instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The Instance.
     pub instance: Shared<Instance>,
-    /// The deployment that controls it; one that goes may have lost it already.
+    /// The deployment that controls the Instance. A terminating Instance may have none.
     pub deployment: Option<Shared<WorkloadDeployment>>,
-    /// What this cell gates on.
+    /// Features that hold Instances at a gate on this cell.
     pub features: Features,
-    /// Its networks; only with the network feature.
+    /// Networks of the Instance. Set only with the network feature.
     pub networks: Option<networks::Observed>,
-    /// The companions on the cell that it refers to and that stay; only with the data feature.
+    /// Companions on the cell that the Instance references, without terminating ones. Set only with the data feature.
     pub companions: Option<BTreeSet<DataRef>>,
-    /// How long to wait for what.
+    /// Intervals and limits of the operator.
     #[serde(default)]
     pub timing: Timing,
 }
 
-/// What is to be counted beside the writes.
+/// Outcomes that the controller counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// How long the Instance has waited for its data, whose gate opens now.
+    /// How long the Instance has waited for its data. Its gate opens now.
     WaitedForData(Duration),
-    /// `ReferencedDataReady` changes its reason.
+    /// The reason of `ReferencedDataReady` changes.
     DataTurned {
-        /// The reason before; empty when there was none.
+        /// The old reason. Empty if there was no condition.
         from: String,
-        /// The reason from now on.
+        /// The new reason.
         to: String,
     },
 }
 
-/// An Instance with what its networks and its data come to.
+/// An Instance with the verdicts on its networks and its data.
 struct Judged<'a> {
     instance: &'a Instance,
     features: Features,
-    /// Only with the network feature.
+    /// Set only with the network feature.
     networks: Option<Verdict>,
-    /// Where its networks are, when that is known.
+    /// The location of its networks, if known.
     location: Option<LocationReference>,
-    /// Nothing when it refers to no data, or without that feature.
+    /// `None` if the Instance references no data, or without the data feature.
     data: Option<Verdict>,
-    /// The companions that the verdict rests on.
+    /// The companions that the data verdict depends on.
     needed: Vec<DataRef>,
-    /// Whether its deployment is to stand still.
+    /// True if the deployment is suspended.
     suspended: bool,
 }
 
-/// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in,
-/// so that no verdict of an older template opens one; taking it away makes a new generation, of which the status then speaks.
+/// Decides the write for one Instance. A gate opens only on a verdict for the Instance's current generation, so that no verdict
+/// on an older template opens one. Opening a gate makes a new generation, and the next status reports on that.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let Observed { instance, deployment, features, networks, companions, timing } = observed;
     let deployment = deployment.as_deref();
@@ -98,7 +98,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     Plan { next: plan.next.or_sooner(left.map_or(Next::Await, Next::After)), ..plan }
 }
 
-/// What an Instance reports of a write on it, its status aside, that the cell does not take; `None` while that may pass.
+/// Returns the status that reports a refused write, other than a status write. `None` while the failure may be temporary.
 pub fn refused(observed: &Observed, write: &Write<Cell>, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
     let Observed { instance, timing, features, .. } = observed;
     if write.reports() || !failure.is_due(timing) {
@@ -110,7 +110,7 @@ pub fn refused(observed: &Observed, write: &Write<Cell>, failure: &Failure, now:
     let stands = find(old, condition::READY).filter(|old| differs_in_their_marks_alone(&old.message, &text));
     let verdict = Verdict::no(Reason::InstanceRefused, stands.map_or(text, |old| old.message.clone()));
     let ready = verdict.into_condition(old, condition::READY, instance.metadata.generation, now);
-    // What else this manager has said stays: an apply takes back what it does not repeat.
+    // Other conditions of this manager are kept: an apply removes what it does not repeat.
     let of_quota = find(old, condition::QUOTA_GRANTED).filter(|_| !features.quota);
     let kept = find(old, condition::REFERENCED_DATA_READY).into_iter().chain(of_quota).cloned();
     let conditions: Vec<Condition> = [ready].into_iter().chain(kept).collect();
@@ -124,7 +124,7 @@ pub fn refused(observed: &Observed, write: &Write<Cell>, failure: &Failure, now:
 fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let Judged { instance, features, .. } = judged;
     if instance.metadata.deletion_timestamp.is_some() {
-        // The Go operator held a finalizer for its write-back; here the write-back's own controller sees to it.
+        // The Go operator held a finalizer for its write-back. Here the write-back controller deletes the copy.
         let mut writes: Vec<_> =
             Write::release(manager::INSTANCE, finalizer::INSTANCE, *instance).into_iter().collect();
         if !features.quota && writes.is_empty() {
@@ -151,12 +151,12 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
             .then(|| Signal::DataTurned { from: before.to_owned(), to: verdict.reason.to_string() });
         conditions.push(verdict.clone().into_condition(old, condition::REFERENCED_DATA_READY, generation, now));
     }
-    // Readiness is judged on what is about to stand.
+    // Readiness is judged on the conditions that are about to be written.
     let known: Vec<Condition> =
         conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
     conditions.push(ready(judged, &known).into_condition(old, condition::READY, generation, now));
     let mut status = json!({ "conditions": conditions });
-    // Once it has been said it is taken back aloud, whoever said it: the provider keeps stopped what says so.
+    // The provider keeps an Instance stopped while `suspended` is true. Once set by any client, it is reset explicitly.
     if judged.suspended || instance.status.as_ref().is_some_and(|status| status.suspended.is_some()) {
         status["suspended"] = json!(judged.suspended);
     }
@@ -170,8 +170,8 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     Plan::writes(status.into_iter().collect()).with(turned)
 }
 
-/// What becomes of an Instance that goes and has a ResourceClaim, on a cell that has no way to quota: nothing here can give
-/// the claim up. It is kept and says why, until somebody says that claims may be left behind.
+/// Handles a terminating Instance with a ResourceClaim on a cell without access to quota. The cell cannot release the claim. It
+/// keeps the Instance and reports why, until the configuration allows it to leave claims behind.
 fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
     let instance = judged.instance;
     let Some(release) = Write::release(manager::INSTANCE, finalizer::QUOTA, instance) else { return Vec::new() };
@@ -195,7 +195,7 @@ fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
         let verdict = Verdict::no(Reason::QuotaMisconfigured, text.clone());
         verdict.into_condition(old, type_, instance.metadata.generation, now)
     };
-    // What else we have said of it stays: an apply takes back what it does not repeat.
+    // Other conditions of this manager are kept: an apply removes what it does not repeat.
     let kept = find(old, condition::REFERENCED_DATA_READY).cloned();
     let conditions: Vec<Condition> =
         [held(condition::READY), held(condition::QUOTA_GRANTED)].into_iter().chain(kept).collect();
@@ -207,15 +207,15 @@ fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
     Write::status(manager::INSTANCE, &status, instance).into_iter().collect()
 }
 
-/// How long an Instance has waited behind the gate for its data.
+/// Returns how long an Instance has waited behind its data gate.
 fn waited(instance: &Instance, now: Timestamp) -> Option<Duration> {
     gates(instance).iter().find(|gate| gate.name == gate::REFERENCED_DATA)?;
     let start: Timestamp = instance.annotations().get(annotation::REFERENCED_DATA_GATE_START)?.parse().ok()?;
     Duration::try_from(now.duration_since(start)).ok()
 }
 
-/// The live look at the data that an Instance starts with. The copy in the cache may be that of an earlier deployment of the
-/// name, and have gone with it. A gate opens for good, so the cell is asked once.
+/// Returns a live check of the data that an Instance starts with. The cache may hold the copy of an earlier deployment of the
+/// same name, which was deleted with it. A gate never closes again, so the cell is read once.
 fn present(judged: &Judged<'_>) -> Proof<Write<Cell>> {
     let instance = judged.instance;
     let object = |data_ref: &DataRef| Object {
@@ -229,8 +229,8 @@ fn present(judged: &Judged<'_>) -> Proof<Write<Cell>> {
     listed.fold(Proof::of_target(), |proof, cause| proof.and(cause, identity))
 }
 
-/// Takes every gate away that we judge, in one patch of exactly this version, once all of them may open: each opening
-/// makes a new generation, for which everything is judged, written and written back anew.
+/// Removes all gates of this operator in one patch of exactly this version, once all of them may open. Each removal makes a new
+/// generation, for which everything is judged, written and written back again.
 fn open_gates(judged: &Judged<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
     let ours = |g: &&SchedulingGate| [gate::NETWORK, gate::QUOTA, gate::REFERENCED_DATA].contains(&g.name.as_str());
     let (opening, left): (Vec<&SchedulingGate>, Vec<_>) = gates(judged.instance).iter().partition(ours);
@@ -238,7 +238,7 @@ fn open_gates(judged: &Judged<'_>, conditions: &[Condition]) -> Option<Write<Cel
         return None;
     }
     let mut spec = json!({ "controller": { "schedulingGates": left } });
-    // One that was made before its cell knew where it is learns it before it starts.
+    // An Instance that was made before the cell knew its location gets it before it starts.
     let is_unplaced = judged.instance.spec.location.is_none() && opening.iter().any(|g| g.name == gate::NETWORK);
     if let Some(location) = judged.location.as_ref().filter(|_| is_unplaced) {
         spec["location"] = json!(location);
@@ -246,7 +246,7 @@ fn open_gates(judged: &Judged<'_>, conditions: &[Condition]) -> Option<Write<Cel
     Some(Write::amend(manager::INSTANCE, json!({ "spec": spec }), judged.instance))
 }
 
-/// Why a gate stays shut; nothing when it may open, for exactly this generation of the Instance.
+/// Returns why a gate stays closed. `None` if it may open for this generation of the Instance.
 fn shut(judged: &Judged<'_>, conditions: &[Condition], name: &str) -> Option<Verdict> {
     match name {
         gate::NETWORK if !judged.features.networks => None,
@@ -256,7 +256,7 @@ fn shut(judged: &Judged<'_>, conditions: &[Condition], name: &str) -> Option<Ver
             None => Some(Verdict::no(Reason::NetworkProvisioning, "nothing is known of its networks")),
         },
         gate::QUOTA => match find(conditions, condition::QUOTA_GRANTED) {
-            // Another manager's word, or our own from before there was a way to quota: nobody has claimed anything yet.
+            // The condition comes from another manager, or from a time without quota. There is no claim yet.
             Some(c) if c.reason == Reason::QuotaDisabled && judged.features.quota => {
                 Some(Verdict::no(Reason::PendingQuota, "waiting for quota evaluation"))
             }
@@ -268,7 +268,7 @@ fn shut(judged: &Judged<'_>, conditions: &[Condition], name: &str) -> Option<Ver
             None => Some(Verdict::no(Reason::PendingQuota, "waiting for quota evaluation")),
         },
         gate::REFERENCED_DATA => judged.data.clone().filter(|verdict| verdict.status != ConditionStatus::True),
-        // What we cannot judge stays shut.
+        // A gate of another controller stays closed.
         other => Some(Verdict::no(Reason::SchedulingGatesPresent, format!("waiting for {other}"))),
     }
 }
@@ -277,7 +277,8 @@ fn gates(instance: &Instance) -> &[SchedulingGate] {
     instance.spec.controller.as_ref().map_or(&[], |c| &c.scheduling_gates)
 }
 
-/// Ready: no gate left, programmed, available. Of what keeps it from that, the worst is reported, and the first of several.
+/// Returns the `Ready` verdict: no gates, programmed, available. Otherwise reports the worst problem, and the first of several
+/// equal ones.
 fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
     if judged.suspended {
         return Verdict::no(Reason::Suspended, SUSPENDED);
@@ -286,7 +287,7 @@ fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
     if !gates.is_empty() {
         let names = gates.iter().map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ");
         let present = Verdict::no(Reason::SchedulingGatesPresent, format!("Scheduling gates present: {names}"));
-        // What the gates wait for, the worst of it; when all of them may open, that they are there is all there is to say.
+        // The worst problem of the gates. If all of them may open, only their presence is reported.
         let waits = gates.iter().filter_map(|g| shut(judged, conditions, &g.name));
         return waits.max_by_key(|v| v.reason.rank()).filter(|v| v.reason.rank() > 0).unwrap_or(present);
     }
@@ -306,9 +307,9 @@ fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
     }
 }
 
-/// The worst that any condition of an Instance says, beyond ordinary progress: a provider that cannot have the image goes
-/// on programming, and says why it does not get anywhere in another condition. It has no gates left, so that of quota only
-/// a denial counts: for an answer it does not wait any more.
+/// Returns the worst problem in any condition of an Instance, beyond ordinary progress. A provider that cannot pull the image
+/// stays in programming, and reports the reason in another condition. The Instance has no gates left, so only a denial of quota
+/// counts. It no longer waits for an answer.
 fn worst(conditions: &[Condition]) -> Option<Verdict> {
     let denials = [Reason::QuotaExceeded, Reason::ValidationFailed, Reason::PendingQuota, Reason::QuotaNotGranted];
     let counts = |c: &&Condition| {

@@ -1,4 +1,4 @@
-//! Events on a cell about its Instances. Each goes with the one write that it tells of, so that it is stored once.
+//! Events on a cell about its Instances. Each Event belongs to one write, so that it is stored once.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -17,12 +17,12 @@ use crate::{
     },
 };
 
-/// Who reports what keeps an Instance waiting.
+/// Event source for problems that keep an Instance waiting.
 const INSTANCE: &str = "instance-controller";
-/// Who reports how many Instances there are to be.
+/// Event source for changes in the number of Instances.
 const DEPLOYMENT: &str = "workload-deployment";
 
-/// Reasons of an Instance's data and quota that somebody has to see to.
+/// Reasons of the data and quota conditions that need an action by the user or the operator of the platform.
 const WARNED_OF: [Reason; 10] = [
     Reason::AwaitingPropagation,
     Reason::QuotaExceeded,
@@ -36,8 +36,8 @@ const WARNED_OF: [Reason; 10] = [
     Reason::QuotaClaimHeld,
 ];
 
-/// Attaches to the write of a condition the Warning that its reason deserves: once it is another than `before`, and while the
-/// Instance waits behind a gate. What runs goes on, and an outage of quota is no Event for each of many.
+/// Adds a Warning to the write of a condition. The reason must be new, and the Instance must still have a gate. Running Instances
+/// are not affected, so an outage of quota makes no Event for them.
 pub(super) fn warn(
     write: Write<Cell>,
     instance: &Instance,
@@ -55,7 +55,7 @@ pub(super) fn warn(
     write.telling(event::on(instance, INSTANCE, &note, now))
 }
 
-/// Attaches to the write that opens gates the Event that says so, if the one for data is among them.
+/// Adds an Event to the write that opens gates, if the data gate is among them.
 pub(super) fn opens(write: Write<Cell>, instance: &Instance, now: Timestamp) -> Write<Cell> {
     let gates = instance.spec.controller.as_ref().map_or(&[][..], |controller| &controller.scheduling_gates);
     if !gates.iter().any(|gate| gate.name == gate::REFERENCED_DATA) {
@@ -66,7 +66,7 @@ pub(super) fn opens(write: Write<Cell>, instance: &Instance, now: Timestamp) -> 
     write.telling(event::on(instance, INSTANCE, &note, now))
 }
 
-/// Attaches to the deletion of an Instance the Event that says why it goes: there are to be `desired`, or it is outdated.
+/// Adds an Event to the deletion of an Instance. It gives the cause: a scale-down, or an outdated template.
 pub(super) fn terminates(
     write: Write<Cell>,
     deployment: &WorkloadDeployment,
@@ -83,7 +83,7 @@ pub(super) fn terminates(
     write.telling(of_workload(event::on(instance, DEPLOYMENT, &note, now), deployment))
 }
 
-/// Attaches to the status of a deployment the Event that another number of Instances is wanted than it said before.
+/// Adds an Event to the status of a deployment whose number of desired Instances has changed.
 pub(super) fn scales(write: Write<Cell>, deployment: &WorkloadDeployment, now: Timestamp) -> Write<Cell> {
     let Some(before) = deployment.status.as_ref().filter(|status| status.observed_generation.is_some()) else {
         return write;
@@ -97,7 +97,7 @@ pub(super) fn scales(write: Write<Cell>, deployment: &WorkloadDeployment, now: T
     write.telling(of_workload(event::on(deployment, DEPLOYMENT, &note, now), deployment))
 }
 
-/// The Event with the project's Workload beside the object that it is about.
+/// Adds the project's Workload to an Event as the related object.
 fn of_workload(event: Write<Cell>, deployment: &WorkloadDeployment) -> Write<Cell> {
     let workload = &deployment.spec.workload_ref;
     let namespace = deployment.labels().get(label::UPSTREAM_NAMESPACE);

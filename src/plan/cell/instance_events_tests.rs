@@ -36,7 +36,7 @@ fn some_write() -> Write<Cell> {
     Write::confirm_absent(Object::named::<Instance>("ns-1", "web-0")).into()
 }
 
-/// Type, reason and note of the Event that goes with a write, and the object that it names beside.
+/// Returns type, reason, note and related object of the Event that belongs to a write.
 fn told(write: &Write<Cell>) -> Option<(String, String, String, Value)> {
     let Op::Create { body, .. } = write.told()?.op else { panic!("{write:?}") };
     let text = |key: &str| body[key].as_str().unwrap().to_owned();
@@ -44,7 +44,7 @@ fn told(write: &Write<Cell>) -> Option<(String, String, String, Value)> {
 }
 
 #[test]
-fn waiting_instance_warns_once_when_a_reason_turns_bad() {
+fn waiting_instance_new_bad_reason_warns_once() {
     let gated = instance(&["Quota"]);
     let running = instance(&[]);
     let verdict = |reason: Reason| Verdict::no(reason, "why");
@@ -65,7 +65,7 @@ fn waiting_instance_warns_once_when_a_reason_turns_bad() {
 }
 
 #[test]
-fn data_gate_that_opens_is_a_normal_event() {
+fn data_gate_opening_is_a_normal_event() {
     for (gates, reports) in [(&["Network", "ReferencedData"][..], true), (&["Network", "Quota"], false)] {
         let event = told(&opens(some_write(), &instance(gates), Timestamp::UNIX_EPOCH));
         let event = event.map(|(severity, reason, ..)| (severity, reason));
@@ -74,7 +74,7 @@ fn data_gate_that_opens_is_a_normal_event() {
 }
 
 #[test]
-fn instance_that_is_deleted_and_deployment_that_is_scaled_name_the_workload() {
+fn events_of_deletion_and_scaling_name_the_workload() {
     let workload = json!({ "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "namespace": "shop",
         "name": "web", "uid": "w" });
     for (is_surplus, note) in

@@ -24,7 +24,7 @@ fn seen(instance: &Instance) -> Judged<'_> {
     Judged { instance, features: OFF, networks: None, location: None, data: None, needed: Vec::new(), suspended: false }
 }
 
-/// Does to an Instance what a write says.
+/// Applies a write to an Instance.
 fn carry_out(instance: &mut Instance, write: Write<Cell>) -> &'static str {
     match write.op {
         Op::Apply { body, status: true, .. } => {
@@ -45,7 +45,7 @@ fn carry_out(instance: &mut Instance, write: Write<Cell>) -> &'static str {
     }
 }
 
-/// Plans and carries out until nothing is left to do; returns the operations.
+/// Plans and applies until there is nothing left to do. Returns the operations.
 fn settle(instance: &mut Instance) -> Vec<&'static str> {
     let mut done = Vec::new();
     loop {
@@ -60,7 +60,7 @@ fn ready_of(instance: &Instance) -> &Condition {
 }
 
 #[test]
-fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
+fn gates_of_disabled_features_open_on_a_recorded_verdict() {
     let mut object = instance(1, &["Network", "Quota"], &json!([]));
     assert_eq!(settle(&mut object), ["status", "gates", "status"], "verdict, gates, verdict for the new generation");
     assert!(gates(&object).is_empty());
@@ -69,7 +69,7 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
     assert_eq!(ready_of(&object).reason, Reason::PendingProgramming);
 }
 
-/// What is left of the gates, and why, once nothing is left to do.
+/// Returns the remaining gates and the reason of `Ready`, once there is nothing left to do.
 fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) -> (Vec<String>, String) {
     let mut object = instance.clone();
     for _ in 0..5 {
@@ -81,7 +81,7 @@ fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) 
 }
 
 #[test]
-fn each_gate_says_why_it_is_shut_and_the_worst_is_reported() {
+fn closed_gates_report_the_worst_reason() {
     const ON: Features = Features { networks: true, quota: true, data: false, abandon_claims: false };
     let gated = |quota: &Value| instance(1, &["Network", "Quota"], &json!([quota]));
     let granted = condition("QuotaGranted", "True", "QuotaAvailable", 1);
@@ -104,7 +104,7 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_reported() {
 }
 
 #[test]
-fn a_verdict_on_an_older_generation_opens_no_gate() {
+fn verdict_on_older_generation_opens_no_gate() {
     const QUOTA: Features = Features { networks: false, quota: true, data: false, abandon_claims: false };
     let of =
         |generation| instance(2, &["Quota"], &json!([condition("QuotaGranted", "True", "QuotaAvailable", generation)]));
@@ -112,9 +112,9 @@ fn a_verdict_on_an_older_generation_opens_no_gate() {
     assert_eq!(outcome(&of(2), QUOTA, None).0, Vec::<String>::new());
 }
 
-/// Found by reading: an Instance that was made before its cell knew where it is never got `spec.location`.
+/// An Instance that was made before its cell knew its location never got `spec.location`.
 #[test]
-fn one_that_was_made_before_its_cell_knew_where_it_is_learns_it_as_its_gate_opens() {
+fn instance_without_location_gets_it_when_its_gate_opens() {
     let here = |name: &str| Some(LocationReference { name: name.into(), namespace: None });
     let placed = |gates: &[&str], before, networks| {
         let mut object = instance(1, gates, &json!([condition("QuotaGranted", "True", "QuotaDisabled", 1)]));
@@ -134,7 +134,7 @@ fn one_that_was_made_before_its_cell_knew_where_it_is_learns_it_as_its_gate_open
 }
 
 #[test]
-fn what_the_go_operator_held_is_released() {
+fn terminating_instance_finalizer_of_go_operator_is_removed() {
     let mut object = instance(1, &[], &json!([]));
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::INSTANCE.into(), finalizer::QUOTA.into(), "theirs".into()]);
@@ -148,9 +148,9 @@ fn what_the_go_operator_held_is_released() {
     assert_eq!(left(&object, Features { quota: true, ..OFF }), None, "its own controller does");
 }
 
-/// Found by reading: a cell whose credentials for quota were taken away let its Instances go, and their claims stayed for ever.
+/// A cell that lost its credentials for quota released its Instances, and their claims stayed.
 #[test]
-fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_otherwise() {
+fn instance_with_claim_is_kept_without_quota_credentials() {
     let old =
         json!([condition("Ready", "True", "Available", 1), condition("QuotaGranted", "True", "QuotaAvailable", 1)]);
     let mut object = instance(1, &[], &old);
@@ -174,7 +174,7 @@ fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_othe
     assert!(message.contains("quotaKubeconfigPath") && message.contains("discovery.abandonClaims"), "{message}");
     carry_out(&mut object, held.into_iter().next().unwrap());
     assert!(steps(&object, OFF).is_empty(), "once");
-    // Found by reading: that it is suspended was taken back by this, and it started once more.
+    // This status write removed `suspended`, and the Instance started again.
     for suspended in [true, false] {
         let mut stopped = object.clone();
         let status = stopped.status.as_mut().unwrap();
@@ -194,7 +194,7 @@ fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_othe
 }
 
 #[test]
-fn gates_that_nobody_can_judge_stay_shut() {
+fn gate_of_another_controller_stays_closed() {
     let mut object = instance(1, &["Network", "Quota", "ReferencedData", "Licence"], &json!([]));
     settle(&mut object);
     assert_eq!(gates(&object).iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["Licence"]);
@@ -202,7 +202,7 @@ fn gates_that_nobody_can_judge_stay_shut() {
 }
 
 #[test]
-fn readiness_follows_the_provider_and_reports_its_words() {
+fn ready_follows_the_providers_conditions() {
     for (conditions, status, reason) in [
         (json!([]), ConditionStatus::False, "PendingProgramming"),
         (json!([condition("Programmed", "Unknown", "Pending", 1)]), ConditionStatus::False, "PendingProgramming"),
@@ -218,7 +218,7 @@ fn readiness_follows_the_provider_and_reports_its_words() {
             ConditionStatus::True,
             "Available",
         ),
-        // What serves is ready, whatever else is said of it.
+        // An available Instance is ready, whatever other conditions report.
         (
             json!([
                 condition("Programmed", "True", "Programmed", 1),
@@ -235,9 +235,9 @@ fn readiness_follows_the_provider_and_reports_its_words() {
     }
 }
 
-/// What a provider says while it tries, and what of it is the Instance's summary.
+/// Each case has the conditions of a provider that still tries, and the reason that `Ready` summarizes.
 #[test]
-fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
+fn not_ready_instance_reports_its_worst_condition() {
     const QUOTA: Features = Features { networks: false, quota: true, data: false, abandon_claims: false };
     let tries = condition("Programmed", "Unknown", "ProgrammingInProgress", 1);
     let says = |type_: &str, reason: &str| {
@@ -270,7 +270,7 @@ fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
 }
 
 #[test]
-fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
+fn data_gate_opens_with_its_data_or_reports_why_not() {
     const DATA: Features = Features { networks: false, quota: false, data: true, abandon_claims: false };
     let object: Instance = serde_json::from_value(json!({
         "metadata": {
@@ -300,9 +300,9 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     assert_eq!(open.signals, [Signal::WaitedForData(Duration::from_secs(90))]);
 }
 
-/// Nothing of it starts while it is suspended, and whatever has said that it is stopped is contradicted afterwards.
+/// A suspended Instance opens no gate. `suspended` is reset explicitly when it resumes.
 #[test]
-fn what_is_suspended_keeps_its_gates_and_says_so_until_it_goes_on() {
+fn suspended_instance_keeps_its_gates_and_reports_it() {
     let conditions = json!([
         condition("Programmed", "True", "Programmed", 1),
         condition("Available", "True", "Available", 1),
@@ -340,10 +340,10 @@ fn what_is_suspended_keeps_its_gates_and_says_so_until_it_goes_on() {
     assert!(body["status"].get("suspended").is_none(), "of what has never been suspended nothing is said");
 }
 
-/// Found by reading: under the Go operator, which says nothing where nothing is to be copied, an Instance whose data is all
-/// optional and missing waited for ever.
+/// The Go operator reports nothing if there is nothing to copy. An Instance whose optional data was all missing waited without
+/// end.
 #[test]
-fn what_the_go_operator_says_nothing_of_is_waited_for_and_no_longer() {
+fn optional_data_unreported_by_go_operator_is_awaited_for_a_limit() {
     let observed = |optional: bool, annotations: Value| {
         let mut object = instance(1, &["ReferencedData"], &json!([]));
         object.spec.runtime = serde_json::from_value(json!({
@@ -385,9 +385,9 @@ fn what_the_go_operator_says_nothing_of_is_waited_for_and_no_longer() {
     }
 }
 
-/// The copy in the cache was that of an earlier deployment of the name, which had gone with it.
+/// The cache held the copy of an earlier deployment of the same name, which was deleted with it.
 #[test]
-fn data_gate_opens_after_a_live_look_at_each_companion_alone() {
+fn data_gate_opens_after_a_live_check_of_each_companion() {
     let spec = json!({
         "resources": { "instanceType": "t" },
         "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": [
@@ -430,9 +430,9 @@ fn data_gate_opens_after_a_live_look_at_each_companion_alone() {
     assert_eq!(opens(&["Network"]), ["open"], "one that was made without the gate");
 }
 
-/// Found by reading: a second manager without a way to quota opened the gate of the first one, which has claimed nothing.
+/// A second manager without quota access opened the gate of the first one, which had made no claim.
 #[test]
-fn where_there_is_quota_that_there_is_none_opens_no_gate() {
+fn quota_disabled_condition_opens_no_gate_on_cell_with_quota() {
     let object = |reason| instance(1, &["Quota"], &json!([condition("QuotaGranted", "True", reason, 1)]));
     let quota = Features { quota: true, ..OFF };
     for (reason, features, opens) in
@@ -444,9 +444,9 @@ fn where_there_is_quota_that_there_is_none_opens_no_gate() {
     }
 }
 
-/// A gate that the cell did not let open was in a log and nowhere else.
+/// If the cell refused to open a gate, only a log line reported it.
 #[test]
-fn gate_that_the_cell_does_not_let_open_is_reported_by_its_age() {
+fn refused_gate_opening_is_reported_after_a_delay() {
     let object = instance(1, &["Quota"], &json!([condition("QuotaGranted", "True", "QuotaDisabled", 1)]));
     let observed = Observed {
         instance: object.clone().into(),

@@ -1,4 +1,4 @@
-//! A deployment on its cell -> the Instances to make, replace and take away, one at a time and in order.
+//! Instances of a deployment on its cell: creates, replaces and deletes them in order, one at a time.
 
 use std::{collections::BTreeMap, convert::identity};
 
@@ -33,15 +33,15 @@ use crate::{
     },
 };
 
-/// Decides the writes for one deployment: its networks, the status, and at most one step of the roll-out.
+/// Decides the writes for one deployment: its networks, its status, and at most one step of the roll-out.
 ///
-/// The writes do not hang on each other: one that is refused must not keep the rest from being made, least of all the
-/// status that says what is waited for. Only the deletes, which come last, need the deployment to be as it was judged: its
-/// Instances may have been made for a later spec.
+/// The writes are independent: a refused write does not stop the others, in particular not the status that reports the reason.
+/// Only the deletes, which come last, require an unchanged deployment. Otherwise they could delete Instances that a later spec
+/// needs.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let deployment = &*observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
-        // Garbage collection takes the Instances. The Go operator held a finalizer for that; nobody else would release it.
+        // Garbage collection deletes the Instances. The Go operator held a finalizer for that, which no other controller removes.
         return Write::release(manager::DEPLOYMENT, finalizer::WORKLOAD, deployment).into_iter().collect();
     }
     let hash = template_hash(&deployment.spec.template);
@@ -49,7 +49,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let action = next_action(observed, &hash);
-    // What was refused is refused until it is not: said anew at each attempt, it would come and go.
+    // A refusal is kept until an attempt succeeds. If each attempt cleared it, it would come and go.
     let stands = matches!(action, Action::Create(_)) || observed.failing;
     let refusal = stands.then(|| deployment_status::standing_refusal(deployment)).flatten();
     let mut removals = Proof::read(Write::confirm_unchanged(deployment), identity);
@@ -81,8 +81,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     Plan::until(writes, taking.next.or_sooner(deployment_status::stuck(observed, now).1))
 }
 
-/// The writes that the cell's API server does not take, as the deployment reports them: that an Instance is refused before
-/// anything else; nothing while all of it may pass.
+/// Returns the status that reports refused writes. A refused Instance comes first. `None` while all failures may be temporary.
 pub fn failed(observed: &Observed, failures: &[(Object, Failure)], now: Timestamp) -> Option<Write<Cell>> {
     let due = || failures.iter().filter(|(_, failure)| failure.is_due(&observed.timing));
     let is_instance = |(object, _): &&(Object, Failure)| object.kind == Kind::Instance;
@@ -91,8 +90,8 @@ pub fn failed(observed: &Observed, failures: &[(Object, Failure)], now: Timestam
     refused(observed, &what, &failure.words, now)
 }
 
-/// The status that says that the cell's API server refused a write, in its words; nothing when it says so. What varies from one
-/// attempt to the next is not followed: the first words stand until the cause or the deployment changes.
+/// Returns the status that reports a refused write, in the API server's words. `None` if the status already reports it. Details
+/// that vary between attempts are ignored: the first message is kept until the cause or the deployment changes.
 fn refused(observed: &Observed, what: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
     let deployment = &*observed.deployment;
     let said = deployment_status::standing_refusal(deployment);
@@ -108,7 +107,7 @@ fn refused(observed: &Observed, what: &str, words: &str, now: Timestamp) -> Opti
     deployment_status::plan(observed, networks.as_ref(), Some(refusal), &hash, now)
 }
 
-/// Words without what varies though the cause is the same: times, counts and ids, which have a digit in them.
+/// Removes the parts of a message that vary for the same cause. These are words with a digit: times, counts and ids.
 fn gist(words: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric();
     let mut gist = String::new();
@@ -120,26 +119,27 @@ fn gist(words: &str) -> String {
     gist
 }
 
-/// The one next thing to do.
+/// The next step of the roll-out.
 #[derive(Debug)]
 enum Action<'a> {
-    /// Make the Instance with this ordinal.
+    /// Create the Instance with this ordinal.
     Create(u32),
-    /// Take this one away: surplus, or to be made anew from the new template.
+    /// Delete this Instance: it is surplus, or is recreated from the new template.
     Delete(&'a Instance),
-    /// Take this one away first: it has no place among those that the deployment is to have.
+    /// Delete this Instance first: its name or ordinal is none of those that the deployment wants.
     Remove(&'a Instance),
-    /// Made by an operator that hashed in another way, and just as it should be: it gets our hash, and runs on.
+    /// Write our hash on this Instance. It matches the template, but was made by an operator with another hash function. It keeps
+    /// running.
     Stamp(&'a Instance),
-    /// Something is under way; its event enqueues the deployment again.
+    /// A change is in progress. Its event enqueues the deployment again.
     Wait,
-    /// All is as it should be.
+    /// Nothing to do.
     Nothing,
 }
 
-/// OrderedReady: make and await in ascending order, then replace and take away in descending order. Only the first
-/// action counts, so an Instance that is not ready holds all later work. The exception: one that is not ready *and*
-/// outdated is replaced at once, else a broken template could never be mended.
+/// Decides in the way of `OrderedReady`: creates and awaits in ascending order, then replaces and deletes in descending order.
+/// Only the first action counts, so an Instance that is not ready blocks all later work. Exception: an Instance that is not ready
+/// *and* outdated is replaced at once. Otherwise a broken template could never be repaired.
 fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     let by_ordinal = by_ordinal(observed);
     if let Some(stray) = stray(observed, &by_ordinal) {
@@ -158,7 +158,7 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     }
     let (name, desired) = (observed.deployment.name_any(), observed.deployment.spec.desired_replicas());
     if observed.deployment.is_suspended() {
-        // Nothing starts and nothing is replaced; what there are too many of goes all the same, as it would never start.
+        // A suspended deployment creates and replaces no Instance. Surplus Instances are deleted, because they would never start.
         let surplus = by_ordinal.range(desired..).rev().map(|(_, instance)| *instance);
         let staying = surplus.filter(|instance| instance.metadata.deletion_timestamp.is_none());
         return staying.map(Action::Delete).next().unwrap_or(Action::Nothing);
@@ -185,7 +185,7 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     Action::Nothing
 }
 
-/// The Instance of each ordinal. Of several, the one that has the name of that place.
+/// Returns the Instance of each ordinal. Of several, the one with the expected name wins.
 fn by_ordinal(observed: &Observed) -> BTreeMap<u32, &Instance> {
     let name = observed.deployment.name_any();
     let mut found: BTreeMap<u32, &Instance> = BTreeMap::new();
@@ -199,14 +199,14 @@ fn by_ordinal(observed: &Observed) -> BTreeMap<u32, &Instance> {
     found
 }
 
-/// An Instance that the deployment controls, and that is none of these: without an ordinal, or a second one of it.
+/// Returns an Instance that the deployment controls, and that has no ordinal or duplicates one.
 fn stray<'a>(observed: &'a Observed, by_ordinal: &BTreeMap<u32, &Instance>) -> Option<&'a Instance> {
     let has_a_place = |instance: &Instance| by_ordinal.values().any(|other| std::ptr::eq(*other, instance));
     let instances = observed.instances.iter().map(|instance| &**instance);
     instances.filter(|instance| instance.metadata.deletion_timestamp.is_none()).find(|instance| !has_a_place(instance))
 }
 
-/// Takes a stray away, and says so on the deployment once that is done.
+/// Deletes a stray Instance. Reports it on the deployment after the delete succeeded.
 fn remove(
     removals: Proof<Write<Cell>>,
     deployment: &WorkloadDeployment,
@@ -222,8 +222,8 @@ fn remove(
     removals.delete(stray, |delete| delete.telling(told))
 }
 
-/// Whether an Instance is what this template makes, whatever its hash says. What is empty counts as absent, and quantities
-/// by their value: the Go operator dropped the one, and wrote the other in its own form.
+/// True if an Instance matches the template, whatever its hash is. Empty fields count as absent, and quantities compare by value:
+/// the Go operator dropped empty fields and normalized quantities.
 fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
     let bare = |spec: &InstanceSpec| json!(InstanceSpec { controller: None, location: None, ..spec.clone() });
     let live = bare(&instance.spec);
@@ -236,15 +236,15 @@ fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
         && has(instance.annotations(), metadata.annotations)
 }
 
-/// The labels of a template that are its author's to write. Any other would have an Instance taken for somebody else's, as
-/// for the copy of one; admission refuses them, where there is any.
+/// Returns the template's labels that its author may set. With a reserved label, an Instance could look like a copy, or like
+/// another owner's. Admission refuses reserved labels, if it is installed.
 fn own_labels(template: &InstanceTemplateSpec) -> BTreeMap<String, String> {
     let labels = template.metadata.clone().unwrap_or_default().labels.unwrap_or_default();
     labels.into_iter().filter(|(key, _)| !ownership::is_reserved_on_instances(key)).collect()
 }
 
-/// Puts the labels back that say which Instance this is, of one that is not seen without them: its deployment controls it, and
-/// its name is taken. `None` where it is somebody else's, or has them.
+/// Restores the identity labels of an Instance that the label selector misses, and whose name is taken. `None` if another owner
+/// controls it, or if it has the labels.
 pub fn found(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Write<Cell>> {
     ownership::is_controlled_by(instance, deployment).then(|| backfill(deployment, instance)).flatten()
 }
@@ -254,7 +254,7 @@ fn stamp(instance: &Instance, hash: &str) -> Write<Cell> {
     Write::amend(manager::DEPLOYMENT, patch, instance)
 }
 
-/// Puts back the labels that say which Instance this is. The template and its hash do not change by it.
+/// Restores the identity labels. The template and its hash do not change.
 fn backfill(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Write<Cell>> {
     let ordinal = names::instance_ordinal(&instance.name_any())?;
     let labels: BTreeMap<_, _> = identity_labels(deployment, ordinal).into();
@@ -291,7 +291,7 @@ fn create(
         template_hash: hash.to_owned(),
         scheduling_gates: gates.into_iter().map(|name| SchedulingGate { name: name.into() }).collect(),
     });
-    // Stamped here, so that whoever claims quota for it need not.
+    // Set at creation, so that the quota controller need not add it.
     let finalizers: &[&str] = if observed.features.quota { &[finalizer::QUOTA] } else { &[] };
     let body = json!({
         "metadata": {
@@ -306,7 +306,7 @@ fn create(
     Write::create(manager::DEPLOYMENT, object, body)
 }
 
-/// The labels that say which Instance this is; the write-back demands every one of them.
+/// Returns the labels that identify an Instance. The write-back requires all of them.
 fn identity_labels(deployment: &WorkloadDeployment, ordinal: u32) -> [(String, String); 7] {
     let spec = &deployment.spec;
     [
@@ -314,7 +314,7 @@ fn identity_labels(deployment: &WorkloadDeployment, ordinal: u32) -> [(String, S
         (label::WORKLOAD_DEPLOYMENT_UID, deployment.uid().unwrap_or_default()),
         (label::WORKLOAD_DEPLOYMENT_NAME, deployment.name_any()),
         (label::INSTANCE_INDEX, ordinal.to_string()),
-        // As written, but a label takes no blanks.
+        // The city code as written. Blanks are invalid in labels, so they become hyphens.
         (label::CITY_CODE, spec.city_code.trim().replace(' ', "-")),
         (label::WORKLOAD_NAME, spec.workload_ref.name.clone()),
         (label::PLACEMENT_NAME, spec.placement_name.clone()),

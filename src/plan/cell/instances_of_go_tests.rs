@@ -1,10 +1,10 @@
-//! What the Go operator left on a cell, what stands still, and what a cell refuses or cannot read.
+//! Objects that the Go operator left on a cell, suspended deployments, refused writes and undecodable objects.
 
 use super::*;
 
-/// Found by reading: a condition of the Go operator's cell manager stayed on its deployment for ever.
+/// A condition of the Go operator's cell manager stayed on its deployment.
 #[test]
-fn what_others_hold_of_the_status_is_taken_over_before_it_is_written() {
+fn status_fields_of_other_managers_are_taken_over_first() {
     let mut wd = deployment(0, "i");
     wd.metadata.managed_fields = Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry {
         manager: Some("manager".into()),
@@ -16,10 +16,10 @@ fn what_others_hold_of_the_status_is_taken_over_before_it_is_written() {
     assert!(matches!(steps[1].op, Op::Apply { status: true, .. }), "{steps:?}");
 }
 
-/// Found by reading: a label of a template that marks copies made its Instances nobody's. It is left out, and one that was made
-/// with it is what the template makes all the same.
+/// A template label that marks copies made its Instances look like another owner's. Such a label is omitted. An Instance that was
+/// made with it still matches the template.
 #[test]
-fn a_template_gives_an_instance_no_label_that_is_ours() {
+fn template_with_reserved_labels_does_not_pass_them_on() {
     let reserved =
         [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID, label::WORKLOAD_UID, "work.karmada.io/x"];
     let mut wd = deployment(1, "i:1");
@@ -39,9 +39,9 @@ fn a_template_gives_an_instance_no_label_that_is_ours() {
     assert_eq!(act(&wd, &[of_go.into()]), "stamp wd-0");
 }
 
-/// Found by reading: an Instance that the deployment controlled and that was none of its own stayed for ever, and counted.
+/// An Instance that the deployment controlled and did not want stayed, and was counted.
 #[test]
-fn a_stray_goes_first_and_is_told() {
+fn stray_instance_is_deleted_first_and_reported() {
     let wd = deployment(2, "i:1");
     let hash = template_hash(&wd.spec.template);
     let named = |name: &str, state: &str| {
@@ -70,9 +70,9 @@ fn a_stray_goes_first_and_is_told() {
     assert_eq!((&*removal.object.name, &body["reason"]), ("wd-extra", &json!("StrayInstance")));
 }
 
-/// Found by reading: what the Go operator had dropped as empty, or written in its own form, made an Instance look outdated.
+/// An Instance looked outdated if the Go operator had dropped empty fields or normalized quantities.
 #[test]
-fn an_instance_of_the_go_operators_is_stamped_where_its_template_means_the_same() {
+fn instance_of_go_operator_with_equivalent_template_is_stamped() {
     let container = |cpu: &str, more: Value| {
         let mut container = json!({ "name": "c", "image": "i:1", "resources": { "limits": { "cpu": cpu } } });
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -94,7 +94,7 @@ fn an_instance_of_the_go_operators_is_stamped_where_its_template_means_the_same(
     }
 }
 
-/// A template with all later fields, and one without any.
+/// Returns a template with all later fields, or without them.
 fn later(with: bool) -> Value {
     let mut container = json!({ "name": "c", "image": "i:1" });
     let mut interface = json!({ "network": { "name": "n" } });
@@ -110,11 +110,11 @@ fn later(with: bool) -> Value {
     json!({ "runtime": runtime, "networkInterfaces": [interface] })
 }
 
-/// An earlier version of this operator did not know the later fields, and left them out of its hash. The Instances that it had
-/// stamped and that have them must run on when it does. What older definitions had dropped on its way to the Instance is made
-/// anew, as it does not run what its template says.
+/// An earlier version of this operator did not know the later fields, and left them out of its hash. Instances with that hash
+/// keep running if they have the fields. An Instance that lost the fields to an older CRD is recreated, because it does not run
+/// the template.
 #[test]
-fn a_field_that_becomes_known_restarts_what_lacks_it_and_nothing_else() {
+fn newly_known_field_restarts_only_instances_without_it() {
     for (template, live, made_of, expected) in [
         (later(true), later(true), later(false), "stamp wd-0"),
         (later(true), later(true), later(true), "nothing"),
@@ -138,9 +138,9 @@ fn a_field_that_becomes_known_restarts_what_lacks_it_and_nothing_else() {
     }
 }
 
-/// Found by reading: an earlier version of this operator hashed an instance type that is empty, this one leaves it out.
+/// An earlier version of this operator hashed an empty instance type, and this version leaves it out.
 #[test]
-fn an_instance_without_a_type_runs_on() {
+fn instance_without_type_is_stamped() {
     let of_earlier = "j1-ea30da7858997d23";
     for class in [None, Some("fast")] {
         let mut wd = deployment(1, "i:1");
@@ -154,9 +154,9 @@ fn an_instance_without_a_type_runs_on() {
     }
 }
 
-/// Later definitions write the defaults of an interface down; that says nothing new.
+/// Later CRDs store the defaults of an interface. Stored defaults are no change.
 #[test]
-fn a_default_that_is_written_down_is_no_change() {
+fn stored_interface_default_is_no_template_change() {
     let mut wd = deployment(1, "i:1");
     wd.spec.template.metadata = None;
     wd.spec.template.spec = serde_json::from_value(later(false)).unwrap();
@@ -175,7 +175,7 @@ fn a_default_that_is_written_down_is_no_change() {
 }
 
 #[test]
-fn what_is_suspended_stands_still_and_goes_on() {
+fn suspended_deployment_creates_and_replaces_nothing() {
     let mut wd = deployment(2, "i:1");
     let hash = template_hash(&wd.spec.template);
     let at = |ordinal, hash: &str, state: &str| instance(ordinal, hash, state);
@@ -206,9 +206,9 @@ fn what_is_suspended_stands_still_and_goes_on() {
     }
 }
 
-/// Found by reading: one Instance that could not be read stopped every deployment of its namespace.
+/// One undecodable Instance stopped every deployment of its namespace.
 #[test]
-fn what_cannot_be_read_stops_its_own_place_alone() {
+fn undecodable_instance_blocks_only_its_own_ordinal() {
     let wd = deployment(2, "i:1");
     let hash = template_hash(&wd.spec.template);
     let with = |unreadable: &str, instances: &[Shared<Instance>]| {
@@ -226,16 +226,16 @@ fn what_cannot_be_read_stops_its_own_place_alone() {
     assert_eq!(with("wd-0", &[instance(1, "j1-old", "ready")]).0, "wait", "and nothing goes before it is known");
 }
 
-/// Found by reading: a refusal that was worded anew each time was written each time.
+/// A refusal with new words at each attempt was written at each attempt.
 #[test]
-fn a_refusal_in_other_words_is_not_said_again_until_the_cause_or_the_deployment_changes() {
+fn refusal_with_same_cause_is_written_once() {
     let mut wd = deployment(1, "i:1");
     let refused = |wd: &WorkloadDeployment, name: &str, words: &str| refused(&observed(wd, &[]), name, words, NOW);
     let Op::Apply { body, .. } = refused(&wd, "wd-0", "at 10:00 no").unwrap().op else { panic!() };
     wd.status = serde_json::from_value(body["status"].clone()).unwrap();
     assert!(refused(&wd, "wd-0", "at 10:01 no").is_none());
     assert!(refused(&wd, "wd-0", "at 9:59 no").is_none());
-    // Found by reading: this was never told.
+    // Another cause was never reported.
     for other in ["at 10:01 never", "exceeded quota", "at 10:00 no, and more", "at no"] {
         assert!(refused(&wd, "wd-0", other).is_some(), "another cause: {other}");
     }
@@ -244,9 +244,9 @@ fn a_refusal_in_other_words_is_not_said_again_until_the_cause_or_the_deployment_
     assert!(refused(&wd, "wd-0", "at 10:01 no").is_some(), "another template");
 }
 
-/// Found by reading: an Instance that the cell's API server did not take was in a log and nowhere else.
+/// If the cell's API server refused an Instance, only a log line reported it.
 #[test]
-fn an_instance_that_is_refused_is_told_in_the_servers_words_until_it_is_made() {
+fn refused_instance_is_reported_until_it_is_created() {
     let mut wd = deployment(2, "i:1");
     let hash = template_hash(&wd.spec.template);
     let said = |status: &Value| -> Vec<String> {

@@ -70,7 +70,7 @@ fn act_on(observed: &Observed) -> String {
 }
 
 #[test]
-fn one_step_at_a_time_in_order() {
+fn roll_out_takes_one_step_at_a_time_in_order() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
     let new = |ordinal, state| instance(ordinal, &hash, state);
@@ -115,7 +115,7 @@ fn writes(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> Ve
     plan(&observed(deployment, instances), NOW).steps
 }
 
-/// The status among these writes.
+/// Returns the status among these writes.
 fn status_in(writes: &[Write<Cell>]) -> &Value {
     let status = writes.iter().find_map(|write| match &write.op {
         Op::Apply { body, status: true, .. } => Some(&body["status"]),
@@ -124,7 +124,7 @@ fn status_in(writes: &[Write<Cell>]) -> &Value {
     status.unwrap_or_else(|| panic!("{writes:?}"))
 }
 
-/// The Instance among these writes that is to be made.
+/// Returns the body of the Instance that these writes create.
 fn created(writes: &[Write<Cell>]) -> &Value {
     let created = writes.iter().find_map(|write| match &write.op {
         Op::Create { body, .. } => Some(body),
@@ -134,7 +134,7 @@ fn created(writes: &[Write<Cell>]) -> &Value {
 }
 
 #[test]
-fn an_instance_is_born_gated_labelled_and_owned() {
+fn new_instance_has_gates_labels_and_owner() {
     let all = writes(&deployment(1, "i:1"), &[]);
     let body = created(&all);
     let gates: Vec<&Value> =
@@ -148,7 +148,7 @@ fn an_instance_is_born_gated_labelled_and_owned() {
 }
 
 #[test]
-fn counters_and_conditions() {
+fn status_reports_counters_and_conditions() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
     let all = writes(&wd, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
@@ -171,7 +171,7 @@ fn counters_and_conditions() {
         (Some("True"), Some("1/2 instances are ready"))
     );
     assert_eq!(condition("ReplicasReady")["reason"], "InstanceCrashing");
-    // Written once, it stands.
+    // An unchanged status is not written again.
     let mut same = wd.clone();
     same.status = serde_json::from_value(status.clone()).unwrap();
     let all = writes(&same, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
@@ -179,7 +179,7 @@ fn counters_and_conditions() {
 }
 
 #[test]
-fn what_goes_is_not_ready_and_what_the_provider_has_not_seen_is_not_current() {
+fn counters_terminating_is_not_ready_and_unobserved_is_not_current() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
     let edited = |ordinal, edit: fn(&mut Instance)| {
@@ -200,10 +200,10 @@ fn what_goes_is_not_ready_and_what_the_provider_has_not_seen_is_not_current() {
     assert_eq!(counts, [&json!(4), &json!(3), &json!(4), &json!(2)]);
 }
 
-/// Found by reading: the create was refused with 409 for as long as the old Instance held its finalizer, and neither the
-/// status nor a NetworkBinding was ever written.
+/// The create failed with 409 while the old Instance held its finalizer. Neither the status nor a NetworkBinding was ever
+/// written.
 #[test]
-fn a_name_that_is_still_in_use_is_waited_for_and_reported() {
+fn instance_name_in_use_is_awaited_and_reported() {
     let wd = deployment(2, "i:1");
     let hash = template_hash(&wd.spec.template);
     let old = |ordinal, going: bool, finalizers: &[&str]| {
@@ -256,10 +256,9 @@ fn a_name_that_is_still_in_use_is_waited_for_and_reported() {
     }
 }
 
-/// Found by reading: every name that could be was walked at each look, so that one deployment that asks for as many as there are
-/// numbers held up the whole cell.
+/// Each reconcile walked all possible names, so one deployment with `i32::MAX` replicas blocked the whole cell.
 #[test]
-fn a_deployment_that_asks_for_as_many_as_there_are_numbers_costs_what_is_there() {
+fn deployment_with_max_replicas_costs_only_existing_instances() {
     let mut wd = deployment(1, "i:1");
     wd.spec.replicas = Some(i32::MAX);
     let hash = template_hash(&wd.spec.template);
@@ -280,7 +279,7 @@ fn a_deployment_that_asks_for_as_many_as_there_are_numbers_costs_what_is_there()
 }
 
 #[test]
-fn what_may_be_refused_comes_last() {
+fn writes_instance_creation_comes_last() {
     let wd = deployment(2, "i:1");
     let steps = plan(&observed(&wd, &[]), NOW).steps;
     assert!(matches!(steps.last().unwrap().op, Op::Create { .. }), "{steps:?}");
@@ -288,7 +287,7 @@ fn what_may_be_refused_comes_last() {
 }
 
 #[test]
-fn a_deployment_on_its_way_out_is_let_go() {
+fn terminating_deployment_releases_only_own_finalizer() {
     let mut wd = deployment(1, "i:1");
     wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     assert!(writes(&wd, &[]).is_empty());
@@ -298,7 +297,7 @@ fn a_deployment_on_its_way_out_is_let_go() {
 }
 
 #[test]
-fn a_foreign_hash_on_what_the_template_makes_is_replaced_and_the_instance_runs_on() {
+fn foreign_hash_on_matching_instance_is_stamped() {
     let mut wd = deployment(2, "i:1");
     wd.spec.template.metadata.as_mut().unwrap().annotations =
         Some(BTreeMap::from([("compute.datumapis.com/restartedAt".into(), "1".into())]));
@@ -320,14 +319,14 @@ fn a_foreign_hash_on_what_the_template_makes_is_replaced_and_the_instance_runs_o
     let stamped = stamped.unwrap();
     assert_eq!(stamped["spec"]["controller"]["templateHash"], template_hash(&wd.spec.template));
     assert_eq!(stamped["metadata"]["resourceVersion"], "1", "exactly the one that was judged");
-    // Whatever differs is another template's, and so is one that was asked to restart since.
+    // Any other difference means another template. So does a restart that was requested since.
     let restarted = |i: &mut Instance| i.metadata.annotations = None;
     let other = |i: &mut Instance| i.spec.runtime.resources.instance_type = "big".into();
     assert_eq!(act(&wd, &[made(0, &restarted), made(1, &other)]), "delete wd-1");
 }
 
 #[test]
-fn labels_that_went_missing_are_put_back_and_restart_nothing() {
+fn missing_identity_labels_are_restored_without_restart() {
     let wd = deployment(1, "i:1");
     let hash = template_hash(&wd.spec.template);
     let all = writes(&wd, &[instance(0, &hash, "ready")]);
@@ -342,7 +341,7 @@ fn labels_that_went_missing_are_put_back_and_restart_nothing() {
 }
 
 #[test]
-fn quota_that_is_exceeded_counts_what_waits_for_it() {
+fn replicas_ready_quota_exceeded_counts_pending_instances() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
     let waiting = |ordinal: u32| {
@@ -366,7 +365,7 @@ fn quota_that_is_exceeded_counts_what_waits_for_it() {
 }
 
 #[test]
-fn a_label_takes_no_blanks_and_quota_leaves_its_finalizer() {
+fn new_instance_city_label_has_no_blanks_and_quota_has_finalizer() {
     let mut wd = deployment(1, "i:1");
     wd.spec.city_code = "San Jose".into();
     let features = Features { quota: true, ..Features::default() };
@@ -377,7 +376,7 @@ fn a_label_takes_no_blanks_and_quota_leaves_its_finalizer() {
 }
 
 #[test]
-fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
+fn new_instance_with_referenced_data_has_data_gate() {
     let mut wd = deployment(1, "i:1");
     let made = |wd: &WorkloadDeployment, data: bool| {
         let features = Features { data, ..Features::default() };
@@ -397,9 +396,9 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
 #[path = "instances_of_go_tests.rs"]
 mod of_go;
 
-/// Errors that could pass, and writes of anything but an Instance, were reported nowhere.
+/// Temporary errors, and refused writes of other kinds than Instance, were not reported.
 #[test]
-fn write_that_a_cell_does_not_take_is_reported_by_its_age_until_one_succeeds() {
+fn refused_write_is_reported_after_a_delay_until_success() {
     let failure = |is_final, seconds| Failure {
         words: "it answers with HTTP 500".into(),
         is_final,
@@ -427,9 +426,9 @@ fn write_that_a_cell_does_not_take_is_reported_by_its_age_until_one_succeeds() {
     assert!(said(plan(&observed(&wd, &one), NOW)), "a success takes it back");
 }
 
-/// The removal of surplus Instances was refused, and all that was desired was ready.
+/// The deletion of surplus Instances was refused while all desired Instances were ready.
 #[test]
-fn refused_change_is_reported_beside_what_is_available() {
+fn refused_change_is_reported_beside_availability() {
     let mut wd = deployment(1, "i:1");
     let hash = template_hash(&wd.spec.template);
     let two = [instance(0, &hash, "ready"), instance(1, &hash, "ready")];
@@ -443,9 +442,9 @@ fn refused_change_is_reported_beside_what_is_available() {
     assert!(plan(&failing(&wd), NOW).steps.iter().all(|write| !write.reports()), "and it stays");
 }
 
-/// A roll-out waited for an Instance that a finalizer held, and the deployment said that it was being provisioned.
+/// A roll-out waited for an Instance that a finalizer held, and the deployment reported provisioning.
 #[test]
-fn own_instance_that_does_not_go_is_reported_with_its_finalizers() {
+fn stuck_terminating_instance_is_reported_with_finalizers() {
     let wd = deployment(2, "i:1");
     let hash = template_hash(&wd.spec.template);
     let mut going = (*instance(1, &hash, "going")).clone();

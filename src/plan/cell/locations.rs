@@ -1,7 +1,6 @@
-//! Which of the kinds that say where a cell is are watched: each from when the cell serves it.
+//! Watches of the two kinds that name a cell's location. Each watch starts once the cell serves the kind.
 //!
-//! A definition that is not installed must not keep the cell from being ready, so that one kind is enough. The other may be
-//! installed on any later day.
+//! A missing CRD must not keep the cell from being ready, so one kind is enough. The other CRD may be installed later.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,20 +12,19 @@ use crate::{
     plan::{Cell, Next, Plan, Write},
 };
 
-/// How many times longer to wait between two looks for a definition that is missing beside one that is watched: most
-/// cells never get the other.
+/// Factor for the interval between checks for the second CRD, if the first is watched. Most cells never get the second.
 const PATIENCE_BESIDE_ANOTHER: u32 = 12;
 
-/// A location of either kind: all that is read of it.
+/// The fields of a location, of either kind, that the operator reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What it is called.
+    /// The name of the location.
     pub reference: LocationReference,
-    /// Its city, if it names one.
+    /// The city of the location, if it names one.
     pub city: Option<CityCode>,
 }
 
-/// The two kinds that say where a cell is. A cell has either, or both.
+/// The two kinds that name a cell's location. A cell has one or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Source {
     /// `Location`
@@ -36,10 +34,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// Both of them.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Locations, Self::LocationBindings];
 
-    /// The kind's plural.
+    /// Returns the plural of the kind.
     fn plural(self) -> &'static str {
         match self {
             Self::Locations => "locations",
@@ -48,35 +46,35 @@ impl Source {
     }
 }
 
-/// What is known of the two.
+/// Facts about both kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
-    /// The plurals that the cell serves beside its locations, none when it does not know the group; or why nobody knows.
+    /// The plurals in the API group that the cell serves. Empty if the cell does not serve the group. `Err` if discovery failed.
     pub served: Result<Vec<String>, String>,
-    /// Those that are watched.
+    /// The watched kinds.
     pub watched: BTreeSet<Source>,
-    /// Those of them whose first list has not come.
+    /// The watched kinds whose first list has not arrived.
     #[serde(default)]
     pub unlisted: BTreeSet<Source>,
-    /// How long to wait before the next look while neither is served.
+    /// Interval between checks while neither kind is served.
     pub retry: Duration,
 }
 
-/// What the controller is to do; there is nothing to write.
+/// Instructions to the controller. There are no writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// This kind is served, and to be watched from now on.
+    /// This kind is served. Start its watch.
     Watch(Source),
-    /// One kind at least is watched, which is enough for the cell to be ready.
+    /// At least one kind is watched. The cell can be ready.
     Found,
-    /// None is watched, for this reason.
+    /// No kind is watched, for this reason.
     Missing(String),
-    /// The list of a kind does not come, and that of the other has: decisions go on without it.
+    /// The list of one kind does not arrive, and the other list has. Decisions go on without it.
     GoOn,
 }
 
-/// Decides which kinds are watched from now on, and when to look for what is missing. Once both are watched, there is
-/// nothing to look for; nothing of it depends on the time.
+/// Decides which watches start, and the time of the next check. If both kinds are watched, there are no more checks. The decision
+/// does not depend on the time.
 pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Cell>, Signal> {
     let Observed { served, watched, unlisted, retry } = observed;
     let is_served =
@@ -89,7 +87,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Cell>, Signal> {
             (Next::After(*retry), Signal::Missing(missing))
         }
         (0, Err(error)) => (Next::After(*retry), Signal::Missing(error.clone())),
-        // A first list takes a moment; one that does not come must not stop the cell.
+        // A first list takes a moment. A list that never arrives must not stop the cell.
         _ if !unlisted.is_empty() || !new.is_empty() => (Next::After(*retry), Signal::Found),
         (1, _) => (Next::After(*retry * PATIENCE_BESIDE_ANOTHER), Signal::Found),
         _ => (Next::Await, Signal::Found),
@@ -106,9 +104,9 @@ mod tests {
     };
     use crate::plan::recorded::recorded;
 
-    /// Found by reading: once one kind was watched the other never was, however late it was installed.
+    /// Once one kind was watched, the other was never watched, even if its CRD was installed later.
     #[test]
-    fn each_kind_is_watched_once_it_is_served() {
+    fn locations_served_kind_is_watched() {
         let retry = Duration::from_secs(5);
         let (soon, later) = (Next::After(retry), Next::After(retry * 12));
         let neither = "neither CRD locations.networking.datumapis.com nor locationbindings.networking.datumapis.com is \
@@ -139,7 +137,7 @@ mod tests {
 
     /// A second kind whose list failed stopped every decision of its cell.
     #[test]
-    fn a_kind_whose_list_does_not_come_stops_nothing_beside_another() {
+    fn locations_one_list_missing_does_not_stop_the_other() {
         let retry = Duration::from_secs(5);
         for (watched, unlisted, goes_on, next) in [
             (&[Locations, LocationBindings][..], &[LocationBindings][..], true, Next::After(retry)),

@@ -1,4 +1,4 @@
-//! What the cell controllers decide: from a deployment to running Instances, and their state back up.
+//! Decisions of the cell controllers: they turn deployments into running Instances, and report the state of Instances to the hub.
 
 pub(in crate::plan) mod amounts;
 pub mod claim;
@@ -23,17 +23,17 @@ mod hostile_tests;
 #[cfg(test)]
 mod replay_tests;
 
-/// What this cell gates Instances on.
+/// Features that hold Instances at a gate on this cell.
 ///
-/// Networks, quota and referenced data are their own features; while one is off its gate opens at once.
+/// Networks, quota and referenced data are separate features. The gate of a feature that is off opens at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[allow(clippy::struct_excessive_bools)] // switches, each its own
+#[allow(clippy::struct_excessive_bools)] // independent switches
 pub struct Features {
     /// The `NetworkingIntegration` feature gate.
     pub networks: bool,
-    /// Whether a quota backend is configured.
+    /// True if a quota backend is configured.
     pub quota: bool,
-    /// Without one: whether Instances that have a ResourceClaim are let go all the same.
+    /// True if an Instance is released although its ResourceClaim remains. Read only without a quota backend.
     pub abandon_claims: bool,
     /// `featureFlags.enableReferencedDataGate`.
     pub data: bool,

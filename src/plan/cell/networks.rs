@@ -1,4 +1,4 @@
-//! A deployment's networks on its cell: a NetworkBinding per interface, its NetworkContext, a SubnetClaim, its Subnet.
+//! Networks of a deployment on its cell: a NetworkBinding per interface, its NetworkContext, a SubnetClaim and its Subnet.
 
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
@@ -22,21 +22,21 @@ use crate::{
     },
 };
 
-/// Class of the subnets that Instances get.
+/// Class of the subnets for Instances.
 const SUBNET_CLASS: &str = "private";
-/// Their address family.
+/// Address family of the subnets.
 const IP_FAMILY: &str = "IPv4";
 
-/// What is known of a deployment's networks: whatever stands where one of its interfaces leads to. The caches behind it
-/// are filled, so what is not among it is not there.
+/// All facts about a deployment's networks: the objects that its interfaces lead to. The caches are complete, so an object that
+/// is not listed here does not exist.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
     /// Locations of the deployment's city, each once.
     pub locations: Vec<LocationReference>,
-    /// True if the list of one kind of location has not come: there may be more of them.
+    /// True if the list of one kind of location failed. There may be more locations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// Bindings that the deployment controls, and whichever have the names of those that it needs.
+    /// Bindings that the deployment controls, and all bindings with a name that it needs.
     pub bindings: Vec<Shared<NetworkBinding>>,
     /// Contexts that these bindings name.
     pub contexts: Vec<Shared<NetworkContext>>,
@@ -46,8 +46,8 @@ pub struct Observed {
     pub subnets: Vec<Shared<Subnet>>,
 }
 
-/// Locations without their doubles: a Location and the LocationBindings to it are one. Where one of two references of a
-/// name gives no namespace, as none has had since locations are cluster-scoped, they are the same.
+/// Removes duplicate locations: a Location and the LocationBindings to it are one. Two references of one name are equal if one of
+/// them has no namespace. Locations are cluster-scoped now, so new references have none.
 pub fn distinct(references: impl IntoIterator<Item = LocationReference>) -> Vec<LocationReference> {
     let mut found: Vec<LocationReference> = Vec::new();
     for reference in references {
@@ -62,7 +62,7 @@ fn is_same_location(one: &LocationReference, two: &LocationReference) -> bool {
     is_same((&one.name, one.namespace.as_ref()), (&two.name, two.namespace.as_ref()))
 }
 
-/// Whether two references are to one network: its own namespace goes without saying.
+/// True if two references name one network. A missing namespace means the reference's own namespace.
 fn is_same_network(one: &NetworkReference, two: &NetworkReference) -> bool {
     is_same((&one.name, one.namespace.as_ref()), (&two.name, two.namespace.as_ref()))
 }
@@ -71,7 +71,7 @@ fn is_same(one: (&String, Option<&String>), two: (&String, Option<&String>)) -> 
     one.0 == two.0 && one.1.zip(two.1).is_none_or(|(one, two)| one == two)
 }
 
-/// The object of this name; most namespaces hold few of a kind.
+/// Finds an object by namespace and name. Most namespaces hold few objects of a kind.
 fn named<'a, K: Resource>(objects: &'a [Shared<K>], namespace: &str, name: &str) -> Option<&'a K> {
     let is = |object: &&Shared<K>| {
         let meta = object.meta();
@@ -80,21 +80,21 @@ fn named<'a, K: Resource>(objects: &'a [Shared<K>], namespace: &str, name: &str)
     objects.iter().find(is).map(|object| &**object)
 }
 
-/// What a deployment's networks come to.
+/// The state of a deployment's networks.
 #[derive(Debug)]
 pub struct Networks {
-    /// What is to be made or replaced now.
+    /// Objects to create now.
     pub writes: Vec<Write<Cell>>,
-    /// True when every interface's network is ready, else the worst of what is not.
+    /// True if the network of every interface is ready. Otherwise the worst problem.
     pub verdict: Verdict,
-    /// Where the deployment is, when that is known.
+    /// The location of the deployment, if known.
     pub location: Option<LocationReference>,
-    /// What is to be said beside, although it keeps nothing from working.
+    /// An additional message for the condition. It reports nothing that blocks the deployment.
     pub note: Option<String>,
 }
 
-/// Judges the networks of these interfaces: those of a deployment's template, or those of an Instance, which may still be
-/// of an older template. Only the former's writes are to be carried out.
+/// Judges the networks of these interfaces. They belong to the deployment's template, or to an Instance that may have an older
+/// template. Only the writes for the template may be sent.
 pub fn judge(observed: &Observed, deployment: &WorkloadDeployment, interfaces: &[NetworkInterface]) -> Networks {
     let (location, note) = match locate(observed, deployment) {
         Ok(located) => located,
@@ -113,7 +113,7 @@ pub fn judge(observed: &Observed, deployment: &WorkloadDeployment, interfaces: &
     Networks { writes, verdict: worst, location: Some(location), note }
 }
 
-/// Bindings that nobody uses any more: neither what the deployment is to run nor what still runs of an older template.
+/// Returns the bindings that are no longer used, neither by the template nor by Instances of an older template.
 pub fn surplus<'a>(
     observed: &'a Observed,
     deployment: &WorkloadDeployment,
@@ -130,11 +130,11 @@ pub fn surplus<'a>(
     let used: Vec<String> = interfaces
         .filter_map(|(index, interface, location)| {
             let of = |location| binding(observed, deployment, index, &interface.network, location);
-            // While the one that it is to have is not there, one of another location stays.
+            // Until the binding in the right location exists, a binding in another location is kept.
             Some(of(Some(location)).or_else(|| of(None))?.name_any())
         })
         .collect();
-    // Where an Instance is that does not say so, nobody knows: any binding of its networks may be the one.
+    // The location of an Instance that reports none is unknown. Each binding of its networks may be in use.
     let anywhere = |network: &NetworkReference| {
         let unplaced = instances.iter().filter(|instance| instance.spec.location.is_none());
         let mut networks = unplaced.flat_map(|instance| &instance.spec.network_interfaces);
@@ -149,9 +149,9 @@ pub fn surplus<'a>(
         .collect()
 }
 
-/// The binding by which an interface has this network; in this location, when one is given. One on its way out is none: its
-/// network is being taken down. The spec of a binding cannot be
-/// changed, so that while Instances of an older template use the one of the plain name, another stands beside it.
+/// Returns the binding of an interface to its network, in `location` if one is given. A terminating binding does not count,
+/// because its network is being removed. The spec of a binding is immutable. While Instances of an older template use the binding
+/// of the plain name, the new template gets a second one.
 fn binding<'a>(
     observed: &'a Observed,
     deployment: &WorkloadDeployment,
@@ -175,9 +175,9 @@ fn binding<'a>(
         .find(is_right)
 }
 
-/// The location of the deployment's city, and what is to be said about the choice: of several, the one in which it is
-/// already, by its status or by its bindings, else the first by name. Where it has bindings it stays, even while that
-/// location is not to be found: what runs there would be judged by another's networks.
+/// Returns the location of the deployment's city, and a note about the choice. Of several locations, the one from the status or
+/// the bindings wins, else the first by name. A deployment with bindings keeps its location, even if that location cannot be
+/// found. Otherwise its Instances would be judged by the networks of another location.
 fn locate(
     observed: &Observed,
     deployment: &WorkloadDeployment,
@@ -198,7 +198,7 @@ fn locate(
         ));
     };
     let standing = observed.locations.iter().find(|location| held.is_some_and(|held| is_same_location(held, location)));
-    // Also while it is not known whether there is no such location any more.
+    // Kept also while it is unknown if the location still exists.
     let used = held.filter(|held| observed.partial || bound.iter().any(|location| is_same_location(held, location)));
     let chosen = standing.or(used).unwrap_or(first);
     let note = (observed.locations.len() > 1 || standing.or(Some(first)) != Some(chosen)).then(|| {
@@ -210,7 +210,7 @@ fn locate(
     Ok((chosen.clone(), note))
 }
 
-/// What one interface waits for, and what can be done about it.
+/// The problem of one interface, and the write that resolves it.
 struct Pending {
     write: Option<Write<Cell>>,
     verdict: Verdict,
@@ -226,7 +226,7 @@ impl Pending {
     }
 }
 
-/// One interface, from its binding to its subnet; the first of them that is not ready is what it waits for.
+/// Checks one interface, from its binding to its subnet. Returns the first object that is not ready.
 fn judge_interface(
     observed: &Observed,
     deployment: &WorkloadDeployment,
@@ -260,7 +260,7 @@ fn judge_interface(
             && SubnetClaimSpec { location: location.clone(), ..claim.spec.clone() } == wanted
     };
     let Some(claim) = claims.iter().find(is_wanted) else {
-        // Of one name more than there are claims, one is free.
+        // There is one name more than there are claims, so one name is free.
         let taken = |name: &String| claims.iter().any(|claim| claim.name_any() == *name);
         let mut names = (0..=claims.len()).map(|n| names::subnet_claim_name(&context.name, n));
         let name = names.find(|name| !taken(name)).unwrap_or_default();
@@ -281,7 +281,7 @@ fn judge_interface(
     ready("Subnet", &subnet.name, live.status.as_ref().map_or(&[], |s| &s.conditions))
 }
 
-/// An interface has no binding of its network: one is made, under the plain name when that is free, else under one of its own.
+/// Creates the binding of an interface that has none. The plain name is used if it is free, else a name with a hash.
 fn missing_binding(
     observed: &Observed,
     deployment: &WorkloadDeployment,
@@ -309,7 +309,7 @@ fn missing_binding(
     .into()
 }
 
-/// Whether an object says that it is ready; else in its own words, and with its own reason where users know that reason.
+/// Returns `Ok` if an object reports that it is ready. Otherwise returns its message, and its reason if users know that reason.
 fn ready(kind: &str, name: &str, conditions: &[Condition]) -> Result<(), Box<Pending>> {
     match find(conditions, condition::READY) {
         Some(c) if c.status == ConditionStatus::True => Ok(()),

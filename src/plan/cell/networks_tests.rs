@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::Op;
 use serde_json::Value;
 
-/// A cell's network objects, as JSON by kind and name.
+/// The network objects of a cell, as JSON by kind and name.
 #[derive(Default)]
 struct KnownCell {
     locations: Vec<&'static str>,
@@ -34,7 +34,7 @@ impl KnownCell {
         Some(serde_json::from_value::<K>(object).unwrap().into())
     }
 
-    /// Everything from the binding to the subnet, ready.
+    /// Returns all objects from the binding to the subnet, each ready.
     fn whole() -> Self {
         let mut cell = Self { locations: vec!["dfw-1"], ..Self::default() };
         let yes = || ready_as("True", "Ready", "");
@@ -117,7 +117,7 @@ fn lacks(kind: &'static str, field: &'static str) -> Box<dyn Fn(&mut KnownCell)>
 }
 type Case = (Box<dyn Fn(&mut KnownCell)>, &'static str, &'static str, &'static str);
 
-/// Each of them says so.
+/// Checks the verdict and the writes of each case.
 fn are_reported(cases: Vec<Case>) {
     let reported = |edit: &dyn Fn(&mut KnownCell)| {
         let mut cell = KnownCell::whole();
@@ -138,7 +138,7 @@ fn are_reported(cases: Vec<Case>) {
 }
 
 #[test]
-fn every_step_that_is_missing_or_not_ready_says_so() {
+fn networks_missing_or_not_ready_objects_are_reported() {
     are_reported(vec![
         (Box::new(|_| ()), "NetworkReady", "networks are ready", ""),
         (
@@ -191,11 +191,11 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
     ]);
 }
 
-/// Where the plain name is taken by a binding of another network.
+/// The new binding if one of another network has the plain name.
 const OTHER_BINDING: &str = "create NetworkBinding ns-1/wd-net-0-30189886";
 
 #[test]
-fn what_is_for_something_else_is_replaced_or_left_alone() {
+fn networks_objects_for_other_use_are_replaced_or_kept() {
     are_reported(vec![
         (
             Box::new(|c| {
@@ -216,7 +216,7 @@ fn what_is_for_something_else_is_replaced_or_left_alone() {
             "",
         ),
         (
-            // A claim of that name for something else: the next free name is taken.
+            // The claim of that name has another spec, so the next free name is used.
             Box::new(|c| {
                 c.objects.retain(|(k, _), _| *k != "SubnetClaim");
                 c.put("SubnetClaim", object("ns-1", "default-dfw-0", &json!({
@@ -231,7 +231,7 @@ fn what_is_for_something_else_is_replaced_or_left_alone() {
 }
 
 #[test]
-fn the_worst_of_several_interfaces_is_reported_and_all_are_worked_on() {
+fn networks_several_interfaces_report_the_worst() {
     let mut wd = deployment();
     let second = NetworkInterface {
         network: NetworkReference { name: "other".into(), namespace: None },
@@ -257,9 +257,9 @@ fn running(network: &str, location: Option<&str>) -> Shared<Instance> {
     .into()
 }
 
-/// Found by reading: the binding of a network that was changed was deleted under the Instances that still ran on it.
+/// After a change of network, the old binding was deleted under the Instances that still used it.
 #[test]
-fn a_binding_goes_once_no_instance_uses_it() {
+fn binding_unused_by_any_instance_is_deleted() {
     let mut cell = KnownCell::whole();
     let mut other = cell.objects[&("NetworkBinding", "wd-net-0".into())].clone();
     other["metadata"]["name"] = json!("wd-net-0-abc");
@@ -289,9 +289,9 @@ fn a_binding_goes_once_no_instance_uses_it() {
     );
 }
 
-/// Found by reading: the Go operator wrote references with a namespace, and each of its bindings was made anew.
+/// The Go operator wrote references with a namespace, and each of its bindings was recreated.
 #[test]
-fn another_form_of_the_same_reference_is_the_same() {
+fn reference_with_default_namespace_is_equal() {
     let mut cell = KnownCell::whole();
     let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
     binding["spec"]["network"]["namespace"] = json!("ns-1");
@@ -303,7 +303,7 @@ fn another_form_of_the_same_reference_is_the_same() {
 }
 
 #[test]
-fn of_several_locations_the_one_that_it_is_in_is_used_else_the_first_by_name() {
+fn location_in_use_is_preferred_else_first_by_name() {
     let mut cell = KnownCell::whole();
     let choice = |cell: &KnownCell, held: Option<Value>| {
         let mut wd = deployment();
@@ -326,9 +326,9 @@ fn of_several_locations_the_one_that_it_is_in_is_used_else_the_first_by_name() {
     }
 }
 
-/// Found by reading: a location that was made anew moved the deployment to another one meanwhile.
+/// While a location was recreated, its deployment moved to another one.
 #[test]
-fn a_deployment_stays_where_its_bindings_are_while_that_location_is_not_to_be_found() {
+fn deployment_with_bindings_keeps_its_absent_location() {
     let mut cell = KnownCell::whole();
     cell.locations = vec!["aaa", "dfw-0"];
     let location = |cell: &KnownCell| {
@@ -342,9 +342,9 @@ fn a_deployment_stays_where_its_bindings_are_while_that_location_is_not_to_be_fo
     assert_eq!(location(&cell).0, "aaa", "nothing holds it");
 }
 
-/// A second kind of location whose list failed must not move what runs, nor take away where it is.
+/// If the list of the second kind of location failed, a running deployment must not move, nor lose its location.
 #[test]
-fn a_deployment_keeps_its_location_while_the_list_of_one_kind_does_not_come() {
+fn deployment_keeps_its_location_while_one_list_is_missing() {
     let mut wd = deployment();
     wd.status = Some(serde_json::from_value(json!({ "location": { "name": "dfw-9" } })).unwrap());
     for (locations, partial, expected) in [
@@ -364,9 +364,9 @@ fn a_deployment_keeps_its_location_while_the_list_of_one_kind_does_not_come() {
     assert!(verdict.message.contains("known so far"), "{}", verdict.message);
 }
 
-/// Found by reading: a network that was given back at once opened gates by a binding that was being taken down.
+/// A network that was requested again at once opened gates through a terminating binding.
 #[test]
-fn a_binding_on_its_way_out_is_none() {
+fn terminating_binding_does_not_count() {
     let mut cell = KnownCell::whole();
     let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
     binding["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -376,9 +376,9 @@ fn a_binding_on_its_way_out_is_none() {
     assert!(surplus(&cell.observed(), &deployment(), &[]).is_empty(), "it goes already");
 }
 
-/// Where an Instance is that does not say so, nobody knows.
+/// The location of an Instance that reports none is unknown.
 #[test]
-fn an_instance_without_a_location_keeps_every_binding_of_its_network() {
+fn instance_without_location_keeps_all_bindings_of_its_network() {
     let mut cell = KnownCell::whole();
     let mut other = cell.objects[&("NetworkBinding", "wd-net-0".into())].clone();
     other["metadata"]["name"] = json!("wd-net-0-abc");
@@ -391,7 +391,7 @@ fn an_instance_without_a_location_keeps_every_binding_of_its_network() {
 }
 
 #[test]
-fn an_instance_of_an_older_template_is_judged_by_its_own_network() {
+fn instance_of_older_template_is_judged_by_its_own_network() {
     let older = [NetworkInterface {
         network: NetworkReference { name: "older".into(), namespace: None },
         ..NetworkInterface::default()
@@ -400,9 +400,9 @@ fn an_instance_of_an_older_template_is_judged_by_its_own_network() {
     assert_eq!(verdict.status, ConditionStatus::False, "the binding is for another network than this Instance's");
 }
 
-/// Found by reading: two locations of one name, in namespaces of their own, were taken for one.
+/// Two locations of one name in different namespaces were treated as one.
 #[test]
-fn a_location_counts_once_and_a_namesake_in_another_namespace_is_another() {
+fn locations_duplicates_are_merged_by_name_and_namespace() {
     let of = |(name, namespace): &(&str, Option<&str>)| LocationReference {
         name: (*name).to_owned(),
         namespace: namespace.map(str::to_owned),

@@ -1,6 +1,6 @@
-//! An Instance's quota: a ResourceClaim in its project's control plane, and what came of it.
+//! The quota of an Instance: a ResourceClaim in its project's control plane, and the result of that claim.
 //!
-//! The claim is held by a finalizer on the Instance, so that none is left behind when the Instance goes.
+//! A finalizer on the Instance holds the claim, so that no claim remains when the Instance is deleted.
 
 use std::time::Duration;
 
@@ -34,38 +34,38 @@ use crate::{
 
 pub use super::quota_trouble::{Cause, Trouble};
 
-/// What is known of an Instance's claim.
+/// The claim of an Instance, as far as it is known.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Claim {
-    /// It is there.
+    /// The claim exists.
     Present(Shared<ResourceClaim>),
-    /// It is not.
+    /// The claim does not exist.
     Absent,
-    /// Nobody knows, for this reason.
+    /// It is unknown whether the claim exists, for this reason.
     Unknown(Trouble),
 }
 
-/// Everything that is known about one Instance's quota.
+/// All facts about one Instance's quota.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The Instance.
     pub instance: Shared<Instance>,
-    /// Where its claim is to be; absent when the namespace does not say.
+    /// Where the claim belongs. `None` if the namespace does not name a project.
     pub address: Option<Address>,
-    /// Its claim.
+    /// The Instance's claim.
     pub claim: Claim,
-    /// Whether a watch brings the claim's next change; without it, the claim is looked at again.
+    /// True if a watch reports the next change of the claim. Otherwise the claim is read again after an interval.
     pub watched: bool,
-    /// This cell, as its claims name it.
+    /// The identity of this cell on its claims.
     pub cell: Identity,
-    /// How long to wait for an evaluation, and for the release of a claim.
+    /// Time limits for the evaluation and the release of a claim.
     pub timing: Timing,
 }
 
-/// What is to be counted beside the writes.
+/// Outcomes that the controller counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// A claim is left behind.
+    /// A claim was left behind.
     Orphaned,
     /// Quota gave no answer, for this reason.
     Failed(Cause),
@@ -84,14 +84,15 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
     let Observed { instance, address, claim, watched, cell, timing } = observed;
     let namespace = instance.namespace().unwrap_or_default();
     let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
-    // What runs on a grant waits for no answer: only a denial is news to it. A claim that is not known is known with the watch.
+    // An Instance that runs on a grant waits for no answer: only a denial is reported on it. The watch reports a claim that is
+    // still unknown.
     let runs = runs_on_a_grant(instance);
     if runs && matches!(claim, Claim::Unknown(_)) {
         return Plan::nothing();
     }
     let pending = |message: String| reported(unknown(Reason::PendingEvaluation, message));
     let awaited = |message: String| if runs { Vec::new() } else { pending(message) };
-    // Ordinary progress of a moment: whoever waits already reads that it is being looked at.
+    // Brief progress is not written: the Instance already reports that quota is being evaluated.
     let under_way = |message: String| if is_pending(instance) { Vec::new() } else { awaited(message) };
     let amounts = match amounts(&instance.spec) {
         Ok(amounts) => amounts,
@@ -111,8 +112,8 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         }
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing() };
-            // The finalizer first, and seen to stand: as long as there is a claim, somebody answers for it. Its event enqueues
-            // the Instance again.
+            // The finalizer must be stored before the claim is created, so that every claim is released later. The event of the
+            // finalizer enqueues the Instance again.
             if steps.is_empty() {
                 steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
                 steps.extend(under_way(format!("ResourceClaim {name} is being made")));
@@ -133,7 +134,8 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             steps.extend(awaited(format!("ResourceClaim {name} is being replaced")));
         }
         Claim::Present(claim) if is_gated(instance) && sorted(&claim.spec.requests) != sorted(&amounts) => {
-            // A grant to another size, or to an earlier Instance of the name, is none. What an Instance runs on stays.
+            // A grant for other amounts, or to an earlier Instance of the name, does not count. An Instance that already runs
+            // keeps its grant.
             steps.extend(pending(format!(
                 "ResourceClaim {name} is being replaced: it is for other amounts than this Instance has"
             )));
@@ -146,8 +148,8 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             granted = verdict.status == ConditionStatus::True;
             let is_ordinary = verdict.reason == Reason::PendingEvaluation;
             let report = if is_ordinary { under_way(verdict.message) } else { reported(verdict) };
-            // A grant opens a gate for good. What the cache has may be the claim of an earlier Instance of the name, which is
-            // gone with it: the claim itself is looked at, once.
+            // A gate never closes again. The cache may still hold the claim of an earlier Instance of the name, so the claim is
+            // read live once.
             if granted && is_gated(instance) && !report.is_empty() {
                 let cause = Write::confirm_present(Object::of(&**claim), &claim.uid().unwrap_or_default());
                 steps.extend(Proof::read(cause, Step::Remote).then(report));
@@ -160,18 +162,18 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
     Plan::until(steps, if polls { Next::After(poll(instance, now)) } else { next }).with(failure.map(Signal::Failed))
 }
 
-/// Deletes the claim of an Instance that does not need it, or not in this size. The claim of a name may be that of a later
-/// Instance, which runs on it: this Instance is confirmed first.
+/// Deletes a claim that the Instance does not need, or not for these amounts. A later Instance of the name may run on that claim,
+/// so this Instance is confirmed first.
 fn removal(instance: &Instance, claim: &ResourceClaim) -> Proof<Step<Cell, Project>> {
     Proof::read(Write::confirm_unchanged(instance), Step::Local).delete(claim, Step::Remote)
 }
 
-/// How far the clocks of two API servers may be apart.
+/// Assumed limit for the clock skew between two API servers.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(10);
 
-/// Whether a claim is not this Instance's. The Go operator made a claim after its Instance, and said no more of whose it is
-/// than a name that cells may share: where the claim was there first, it is that of the city's former cell, whose Instance
-/// still runs on it. What has passed the gate counts it as its own, whatever the times say.
+/// True if a claim belongs to another Instance. The Go operator created a claim after its Instance, and marked it only with a
+/// cluster name that cells may share. A claim that is older than the Instance belongs to the city's former cell, whose Instance
+/// still runs on it. An Instance that has passed the gate keeps the claim, whatever the times are.
 fn is_anothers(cell: &Identity, claim: &ResourceClaim, instance: &Instance) -> bool {
     let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
     let was_first = match (made(&claim.metadata), made(&instance.metadata)) {
@@ -189,15 +191,15 @@ fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
     Write::ensure_fields(manager::QUOTA, fields, instance)
 }
 
-/// True if an Instance has passed its gate on a grant that it still reports. It needs no answer from quota to go on.
+/// True if an Instance has passed its gate on a grant that it still reports. Such an Instance needs no answer from quota.
 pub fn runs_on_a_grant(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let granted = find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.status == ConditionStatus::True);
     granted && !is_gated(instance) && instance.metadata.deletion_timestamp.is_none()
 }
 
-/// What an Instance reports of a write on it that the cell does not take; `None` while that may pass, or where it waits for
-/// nothing.
+/// Returns the status that reports a write on the Instance that the cell refuses. `None` while the failure may be temporary, or
+/// if the Instance waits for nothing.
 pub fn refused(observed: &Observed, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
     let instance = &*observed.instance;
     if !failure.is_due(&observed.timing) || runs_on_a_grant(instance) {
@@ -210,13 +212,13 @@ pub fn refused(observed: &Observed, failure: &Failure, now: Timestamp) -> Option
     report(instance, unknown(Reason::InstanceRefused, text), now)
 }
 
-/// Whether the Instance says already that quota is being evaluated.
+/// True if the Instance already reports that quota is being evaluated.
 fn is_pending(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == Reason::PendingEvaluation)
 }
 
-/// Whether the Instance says that another has the claim that it is to have.
+/// True if the Instance reports that another Instance or cell holds its claim.
 pub fn is_held_elsewhere(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == Reason::QuotaClaimHeld)
@@ -226,10 +228,10 @@ fn unknown(reason: Reason, message: String) -> Verdict {
     Verdict { status: ConditionStatus::Unknown, reason, message }
 }
 
-/// What the claim's `Granted` says, in our terms. A claim that nobody has evaluated for `no_budget_after` has no budget.
+/// Translates the claim's `Granted` condition. A claim that was not evaluated within `no_budget_after` has no budget.
 fn judge(claim: &ResourceClaim, no_budget_after: Duration, now: Timestamp) -> (Verdict, Next) {
     let conditions: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
-    // An answer to an older version of the claim is none.
+    // A result for an older generation of the claim does not count.
     let granted = find(conditions, "Granted")
         .filter(|c| c.observed_generation.is_none_or(|at| Some(at) >= claim.metadata.generation));
     let said = |c: &Condition, or: &str| if c.message.is_empty() { or.to_owned() } else { c.message.clone() };
@@ -264,7 +266,7 @@ fn judge(claim: &ResourceClaim, no_budget_after: Duration, now: Timestamp) -> (V
     }
 }
 
-/// The Instance goes: its claim first, then our finalizer.
+/// Releases a terminating Instance: deletes its claim, then removes our finalizer.
 fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Signal> {
     let Observed { instance, address, claim, watched, cell, timing } = observed;
     let Some(release) = Write::<Cell>::release(manager::QUOTA, finalizer::QUOTA, &**instance) else {
@@ -274,13 +276,13 @@ fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Sig
     match claim {
         Claim::Present(claim) if is_anothers(cell, claim, instance) => Plan::writes(vec![Step::Local(release)]),
         Claim::Present(claim) => {
-            // Terminating already if there is no write: its event enqueues the Instance again, or the next look.
+            // If there is no write, the claim is already terminating. Its event or the next poll enqueues the Instance again.
             let removal = removal(instance, claim);
             if *watched || removal.is_empty() {
                 let next = if *watched { Next::Await } else { Next::After(poll(instance, now)) };
                 return Plan::until(removal.into_steps(), next);
             }
-            // No event says that it is gone: the answer does, unless something else holds the claim.
+            // No event reports the end of an unwatched claim. The answer to the delete does, unless a finalizer holds the claim.
             let gone = Write::confirm_gone(Object::of(&**claim), &claim.uid().unwrap_or_default());
             let steps = removal.then([Step::Remote(gone.into()), Step::Local(release)]).into_steps();
             Plan::until(steps, Next::After(poll(instance, now)))
@@ -290,13 +292,13 @@ fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Sig
             let claim = Object::named::<ResourceClaim>(&address.namespace, &name);
             Proof::read(Write::confirm_absent(claim), Step::Remote).then([Step::Local(release)]).into_iter().collect()
         }
-        // With the namespace, everything in it is gone.
+        // Without the namespace, its claims do not exist either.
         Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => Plan::writes(vec![Step::Local(release)]),
         Claim::Unknown(trouble) => await_backend(instance, trouble, release, timing, now),
     }
 }
 
-/// Waits for a backend that does not answer; when that has taken too long, the claim is left behind.
+/// Waits for a backend that does not answer. After the time limit, the claim is left behind.
 fn await_backend(
     instance: &Instance,
     trouble: &Trouble,
@@ -322,7 +324,7 @@ fn await_backend(
     }
 }
 
-/// Lets an Instance go whose claim nobody can release any more, and says so.
+/// Releases an Instance whose claim cannot be released any more, and reports it in an Event.
 fn orphan(
     instance: &Instance,
     release: Write<Cell>,
@@ -337,8 +339,8 @@ fn orphan(
     Plan::writes(vec![Step::Local(event), Step::Local(release)]).with([Signal::Orphaned])
 }
 
-/// The write that says `verdict`, when it does not stand already. Of a backend that does not answer each attempt may have
-/// other numbers, a port or an id, none of which is worth a write.
+/// Returns the write that reports `verdict`. `None` if the Instance already reports it. Messages about a silent backend may
+/// differ only in numbers (a port, an id): such a difference is not written.
 fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let is_same = |old: &&Condition| {
@@ -354,7 +356,8 @@ fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write
     write.map(|write| instance_events::warn(write, instance, before, &verdict, now))
 }
 
-/// How soon to look again without a watch: often while people wait for the Instance, or for its end; seldom later.
+/// Returns the interval between reads without a watch: short while a user waits for the start or the end of the Instance, longer
+/// later.
 pub fn poll(instance: &Instance, now: Timestamp) -> Duration {
     let ObjectMeta { deletion_timestamp, creation_timestamp, .. } = &instance.metadata;
     let since = deletion_timestamp.as_ref().or(creation_timestamp.as_ref()).map_or(now, |t| t.0);

@@ -1,8 +1,8 @@
-//! Whose a claim is, and what becomes of it where it is another's.
+//! Ownership of claims, and the handling of another cell's claim.
 
 use super::*;
 
-/// A claim with these labels, `None` for one that is missing.
+/// Returns a claim with these labels. `None` omits the uid.
 fn labelled(cluster: &str, uid: Option<&str>, namespace: &str) -> Claim {
     claim(|c| {
         let labels = c["metadata"]["labels"].as_object_mut().unwrap();
@@ -16,10 +16,10 @@ fn labelled(cluster: &str, uid: Option<&str>, namespace: &str) -> Claim {
 }
 
 #[test]
-fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance() {
+fn claim_is_released_by_the_cell_that_holds_it() {
     let living = instance(|_| ());
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    // What happens to it while its Instance lives here, goes, and is gone.
+    // The columns tell what happens to the claim while its Instance lives here, terminates, and is absent.
     for (name, cluster, uid, namespace, held, given_up, reclaimed) in [
         ("ours", CLUSTER, Some(CELL_UID), "ns-1", true, true, true),
         ("ours, from before the cell was renamed", "old", Some(CELL_UID), "ns-1", true, true, true),
@@ -45,14 +45,14 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
     }
 }
 
-/// Found by reading: a city moved between cells that both had the name on the claim. The new Instance took the claim that the
-/// old one ran on as its own, and was left without when that one went.
+/// A city moved between two cells that both had the name on the claim. The new Instance took the claim that the old one ran on.
+/// It was left without a claim when the old Instance was deleted.
 #[test]
-fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell() {
+fn claim_of_go_operator_older_than_instance_belongs_to_former_cell() {
     for (older_by, gated, uid, ours) in [
         (0, true, None, true),
         (-5, true, None, true),
-        (5, true, None, true), // clocks differ
+        (5, true, None, true), // within the clock skew
         (11, true, None, false),
         (86400, true, None, false),
         (86400, false, None, true),
@@ -75,7 +75,7 @@ fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell(
         };
         let decision = decide(&instance(made), of(at(0)), older_by + 1);
         let wanted = if ours { "True QuotaAvailable" } else { "Unknown QuotaClaimHeld" };
-        // What opens a gate is looked at once more before it does.
+        // A grant that opens a gate is read once more before.
         let confirmed = (ours && gated).then(|| "confirm present ResourceClaim default/instance-wd-0".to_owned());
         assert_eq!(reported(&decision), (wanted.to_owned(), confirmed.into_iter().collect()), "{name}");
         assert!(ours || decision.next != Next::Await, "{name}: it is looked at again");
@@ -89,7 +89,7 @@ fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell(
 }
 
 #[test]
-fn two_cells_of_one_name_read_how_to_tell_them_apart() {
+fn claim_of_cell_with_same_name_reports_how_to_rename() {
     let message = |claim: Claim| {
         let decision = decide(&instance(|_| ()), claim, 1);
         let Step::Local(Write { op: Op::Apply { body, .. }, .. }) = &decision.steps[0] else { panic!() };
@@ -107,16 +107,16 @@ fn two_cells_of_one_name_read_how_to_tell_them_apart() {
     );
 }
 
-/// A cell that was given a name lost sight of all claims that it had made before: none was released any more.
+/// A cell that was given a name lost sight of its earlier claims, and released none of them.
 #[test]
-fn a_cell_that_is_given_a_name_watches_its_claims_from_before() {
+fn newly_named_cell_watches_its_earlier_claims() {
     assert_eq!(cell().names.selector(), "compute.datumapis.com/source-cluster in (before,dfw-1,single)");
     let unnamed = Names { current: "single".into(), former: std::collections::BTreeSet::new() };
     assert_eq!(unnamed.selector(), "compute.datumapis.com/source-cluster in (single)");
     for (uid, shown, holder) in [
         (Some(CELL_UID), true, Holder::ThisCell),
         (Some("uid-of-ord"), true, Holder::Other),
-        // Any cell without a name, of the Go operator's: formerClusterNames says whether this one was.
+        // Any unnamed cell of the Go operator. Only formerClusterNames could tell that it was this cell.
         (None, true, Holder::Other),
     ] {
         let Claim::Present(claim) = labelled("single", uid, "ns-1") else { panic!() };

@@ -58,7 +58,7 @@ fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
     Claim::Present(serde_json::from_value(object).unwrap())
 }
 
-/// The writes for a claim whose Instance is gone.
+/// Returns the writes for a claim whose Instance is absent.
 fn reclaim(claim: Shared<ResourceClaim>) -> Vec<Step<Cell, Project>> {
     let instance = Object::named::<Instance>("ns-1", "wd-0");
     let observed = reclaim::Observed { claim, cell: cell(), instance };
@@ -87,7 +87,7 @@ fn decide(instance: &Instance, claim: Claim, second: i64) -> Decision {
     plan(&observed(instance, claim, true), at(second))
 }
 
-/// What is decided while no watch brings the claim's changes.
+/// Decides while no watch shows the changes of the claim.
 fn decide_unwatched(instance: &Instance, claim: Claim, second: i64) -> Decision {
     plan(&observed(instance, claim, false), at(second))
 }
@@ -103,7 +103,7 @@ fn orphaned(decision: &Decision) -> bool {
     decision.signals.contains(&Signal::Orphaned)
 }
 
-/// The condition that a decision writes, and the other calls it makes, in order.
+/// Returns the condition that a decision writes, and its other calls in order.
 fn reported(decision: &Decision) -> (String, Vec<String>) {
     let mut reason = String::new();
     let mut calls = Vec::new();
@@ -135,7 +135,7 @@ fn call(op: &Op) -> &'static str {
 }
 
 #[test]
-fn every_answer_and_every_silence_has_its_reason() {
+fn quota_each_answer_and_failure_has_its_reason() {
     let fresh = |edit: Value| claim(move |c| c["status"] = edit);
     for (name, claim, second, reason, failure) in [
         ("not looked at", claim(|_| ()), 1, "Unknown PendingEvaluation", None),
@@ -165,7 +165,7 @@ fn every_answer_and_every_silence_has_its_reason() {
         let decision = decide(&instance(|_| ()), claim, second);
         assert_eq!((reported(&decision), failure_of(&decision)), ((reason.to_owned(), vec![]), failure), "{name}");
     }
-    // The answer to an older version of the claim is none; nor does a verdict stand in for what is not asked.
+    // A result for an older generation of the claim does not count.
     let older = claim(|c| {
         c["metadata"]["generation"] = json!(2);
         c["status"] = granted("True", "QuotaAvailable");
@@ -175,7 +175,7 @@ fn every_answer_and_every_silence_has_its_reason() {
 }
 
 #[test]
-fn progress_of_a_moment_is_not_written_down() {
+fn quota_pending_evaluation_is_not_rewritten() {
     let waiting = json!([{ "type": "QuotaGranted", "status": "Unknown", "reason": "PendingEvaluation", "message": "Waiting for quota evaluation", "lastTransitionTime": "1970-01-01T00:00:00Z" }]);
     let born = instance(|i| i["status"]["conditions"] = waiting);
     assert_eq!(
@@ -190,8 +190,8 @@ fn progress_of_a_moment_is_not_written_down() {
 }
 
 #[test]
-fn a_claim_is_made_once_somebody_answers_for_it() {
-    // Found by reading: where a webhook takes the finalizer off again, the claim was made all the same.
+fn claim_is_created_only_after_the_finalizer() {
+    // If a webhook removed the finalizer, the claim was still created.
     let bare = instance(|i| i["metadata"]["finalizers"] = json!([]));
     assert_eq!(
         reported(&decide(&bare, Claim::Absent, 1)),
@@ -208,15 +208,15 @@ fn a_claim_is_made_once_somebody_answers_for_it() {
         body["metadata"]["labels"],
         json!({ label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL_UID, label::INSTANCE_NAMESPACE: "ns-1" })
     );
-    // One that was made before there was a finalizer gets it now.
+    // An Instance from a time without the finalizer gets it now.
     assert_eq!(reported(&decide(&bare, claim(|_| ()), 1)).1, ["apply Instance"]);
 }
 
-/// Once an Instance has passed its gate its claim is never made anew, however its amounts are counted now: it runs on that
-/// grant. Before, a grant to another size is none: one that an earlier Instance of the name left behind, or this one's own
-/// from before its template was changed.
+/// The claim of an Instance that has passed its gate is never recreated, however its amounts are counted now: the Instance runs
+/// on that grant. Before the gate, a grant for other amounts does not count. An earlier Instance of the name may have left it, or
+/// the template has changed.
 #[test]
-fn a_grant_to_another_size_is_none_and_what_runs_keeps_its_own() {
+fn grant_for_other_amounts_counts_only_for_running_instance() {
     let bigger = |gates: &[&str]| {
         let gates: Vec<Value> = gates.iter().map(|name| json!({ "name": name })).collect();
         instance(|i| {
@@ -248,11 +248,12 @@ fn a_grant_to_another_size_is_none_and_what_runs_keeps_its_own() {
     assert_eq!(reported(&decide(&waits, leaving, 1)).1, Vec::<String>::new());
 }
 
-/// A new leader that remembers an earlier Instance of the name would delete the claim that the present one runs on.
+/// Calls of a deletion. Without the confirmation, a new leader with an old cache would delete the claim that the present Instance
+/// runs on.
 const REMOVAL: [&str; 2] = ["confirm unchanged Instance", "delete ResourceClaim default/instance-wd-0"];
 
 #[test]
-fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
+fn claim_unwatched_is_read_again_until_granted() {
     let second = Next::After(Duration::from_secs(1));
     let living = instance(|_| ());
     let with = |status: Value| claim(move |c| c["status"] = status);
@@ -261,9 +262,9 @@ fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
     assert_eq!(decide_unwatched(&living, Claim::Absent, 1).next, second);
 }
 
-/// An Instance of ten minutes whose claim no watch showed kept its name for five minutes after the claim was deleted.
+/// A ten-minute-old Instance with an unwatched claim kept its name for five minutes after the claim was deleted.
 #[test]
-fn a_deleted_instance_whose_claim_is_not_watched_releases_it_in_one_plan() {
+fn deleted_instance_unwatched_claim_is_released_in_one_plan() {
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(3600).to_string()));
     let gone = ["confirm absent ResourceClaim default/instance-wd-0", "patch Instance"];
     let unwatched = decide_unwatched(&leaving, claim(|_| ()), 3601);
@@ -277,7 +278,7 @@ fn a_deleted_instance_whose_claim_is_not_watched_releases_it_in_one_plan() {
 }
 
 #[test]
-fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() {
+fn deleted_instance_waits_for_claim_release_until_time_limit() {
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
     let hours = 3600;
     for (name, claim, second, calls, orphans) in [
@@ -303,7 +304,7 @@ fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() 
 }
 
 #[test]
-fn a_namespace_says_where_quota_is() {
+fn address_is_read_from_namespace_labels() {
     let labels = |cluster: &str, namespace: &str| {
         [
             (label::UPSTREAM_CLUSTER.to_owned(), cluster.to_owned()),
@@ -318,7 +319,7 @@ fn a_namespace_says_where_quota_is() {
 }
 
 #[test]
-fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
+fn orphaned_claim_of_this_cell_is_deleted_after_live_read() {
     let steps = |claim: Claim| {
         let Claim::Present(claim) = claim else { panic!() };
         reclaim(claim)
@@ -332,9 +333,9 @@ fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     assert!(steps(claim(|c| c["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2"))).is_empty());
 }
 
-/// Found by reading: each attempt at a backend that breaks connections has another port in its words, and was written.
+/// A backend that breaks connections names another port in each message, and each message was written.
 #[test]
-fn another_number_in_the_words_of_a_backend_is_no_write() {
+fn backend_message_with_another_number_is_not_written() {
     let said = |words: &str| format!("quota cannot be asked: {words}");
     let broken = "read tcp 10.0.0.5:41234: connection reset";
     let standing = instance(|i| {
@@ -348,7 +349,7 @@ fn another_number_in_the_words_of_a_backend_is_no_write() {
     assert!(writes(Reason::QuotaMisconfigured, broken));
 }
 
-/// An Instance that has passed its gate on a grant that it reports.
+/// Returns an Instance that has passed its gate on a grant that it reports.
 fn running() -> Instance {
     instance(|i| {
         i["status"]["conditions"] = json!([{ "type": "QuotaGranted", "status": "True", "reason": "QuotaAvailable",
@@ -356,10 +357,10 @@ fn running() -> Instance {
     })
 }
 
-/// A manager that started while quota was away wrote QuotaGranted=False on every running Instance, and asked once a minute for
-/// each.
+/// A manager that started during an outage of quota wrote QuotaGranted=False on every running Instance. It also sent a request
+/// per minute for each of them.
 #[test]
-fn running_instance_reports_no_outage_of_quota_and_does_not_ask_again() {
+fn running_instance_quota_outage_is_not_reported() {
     for cause in [Cause::Unavailable, Cause::NoProject, Cause::NoNamespace, Cause::Misconfigured, Cause::Unresolvable] {
         for watched in [true, false] {
             let decided = plan(&observed(&running(), unknown(cause), watched), at(9));
@@ -379,9 +380,9 @@ fn running_instance_reports_no_outage_of_quota_and_does_not_ask_again() {
     assert_eq!(reported(&decide(&leaving, unknown(Cause::Unavailable), 9)).0, "False QuotaBackendUnavailable");
 }
 
-/// Another controller deleted granted claims again and again, and the conditions of running Instances came and went with them.
+/// Another controller kept deleting granted claims, and the conditions of running Instances flapped.
 #[test]
-fn running_instance_whose_claim_is_deleted_gets_another_without_a_report() {
+fn running_instance_deleted_claim_is_recreated_without_report() {
     let make = "create ResourceClaim default/instance-wd-0".to_owned();
     assert_eq!(reported(&decide(&running(), Claim::Absent, 9)), (String::new(), vec![make]));
     for (what, claim) in [
@@ -391,14 +392,14 @@ fn running_instance_whose_claim_is_deleted_gets_another_without_a_report() {
     ] {
         assert_eq!(reported(&decide(&running(), claim, 9)), (String::new(), vec![]), "{what}");
     }
-    // A denial is news to what runs as well.
+    // A denial is reported on a running Instance too.
     let denied = claim(|c| c["status"] = granted("False", "QuotaExceeded"));
     assert_eq!(reported(&decide(&running(), denied, 9)).0, "False QuotaExceeded");
 }
 
-/// The same, told as a contest: the claim is made anew at once three times, then ever more rarely, with an Event.
+/// The same case as a contest: the claim is recreated at once three times, then more and more rarely, with an Event.
 #[test]
-fn claim_that_is_deleted_each_half_minute_is_reported_as_taken_back() {
+fn claim_deleted_repeatedly_is_reported_as_taken_back() {
     use crate::plan::contest::{Memory, Regarding, Sent, hold_back};
     let (mut memory, instance, pause) = (Memory::default(), running(), Duration::from_mins(1));
     let regarding = Regarding::of(&instance);
@@ -419,7 +420,7 @@ fn claim_that_is_deleted_each_half_minute_is_reported_as_taken_back() {
 }
 
 #[test]
-fn finalizer_that_the_cell_does_not_take_is_reported_on_who_waits_for_quota() {
+fn refused_finalizer_is_reported_on_waiting_instance() {
     let failure = |seconds| Failure {
         words: "it answers with HTTP 500".into(),
         is_final: false,

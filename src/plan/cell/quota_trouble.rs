@@ -1,4 +1,4 @@
-//! Why quota gives no answer, and which Instances wait for one meanwhile.
+//! Reasons why quota gives no answer, and the Instances that wait for one.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,34 +11,34 @@ use crate::{
     plan::condition::find,
 };
 
-/// Why quota gives no answer.
+/// A failure to get an answer from quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// Which.
+    /// The kind of failure.
     pub cause: Cause,
-    /// In the words of whoever gave none.
+    /// The message of the backend, or of the failed request.
     pub message: String,
 }
 
-/// The kinds of [`Trouble`], and of silence.
+/// The kinds of [`Trouble`], and of a missing evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// No answer, or none that makes sense; it may pass by itself.
+    /// No answer, or an invalid one. It may be temporary.
     Unavailable,
-    /// The project is unknown.
+    /// The project does not exist.
     NoProject,
     /// The project has no such namespace.
     NoNamespace,
-    /// Rights or definitions are missing, or a claim is refused.
+    /// Permissions or CRDs are missing, or a claim is refused.
     Misconfigured,
-    /// The cell's namespace does not say which project it belongs to.
+    /// The cell's namespace does not name its project.
     Unresolvable,
-    /// The claim stands, and nobody evaluates it.
+    /// The claim exists, and no controller evaluates it.
     NoBudget,
 }
 
 impl Cause {
-    /// Each of them.
+    /// All causes.
     pub const ALL: [Self; 6] = [
         Self::Unavailable,
         Self::NoProject,
@@ -48,7 +48,7 @@ impl Cause {
         Self::NoBudget,
     ];
 
-    /// The condition's reason.
+    /// Returns the reason of the condition.
     pub fn reason(self) -> Reason {
         match self {
             Self::Unavailable => Reason::QuotaBackendUnavailable,
@@ -60,7 +60,7 @@ impl Cause {
         }
     }
 
-    /// The label of metrics.
+    /// Returns the label value for metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unavailable => "backend_unavailable",
@@ -73,13 +73,13 @@ impl Cause {
     }
 }
 
-/// Whether an Instance still waits behind the gate that a grant opens. What has passed it runs on the grant that it has.
+/// True if an Instance still has the gate that a grant opens. An Instance without that gate runs on the grant that it has.
 pub fn is_gated(instance: &Instance) -> bool {
     instance.spec.controller.iter().flat_map(|c| &c.scheduling_gates).any(|g| g.name == gate::QUOTA)
 }
 
-/// Why an Instance waits for an answer from quota, as it says itself: before it starts, or before it goes. What runs waits
-/// for none.
+/// Returns why an Instance waits for an answer from quota, as its condition reports it: before it starts, or before it is
+/// deleted. A running Instance does not wait.
 pub fn unanswered(instance: &Instance) -> Option<Cause> {
     if !is_gated(instance) && instance.metadata.deletion_timestamp.is_none() {
         return None;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_an_answer_counts_for_as_long_as_it_waits() {
+    fn unanswered_instance_that_waits_is_counted_by_cause() {
         for cause in Cause::ALL {
             let reason = cause.reason();
             for (gated, deleted, counts) in
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_a_row_in_its_runbook() {
+    fn cause_each_has_a_row_in_its_runbook() {
         let page = include_str!("../../../docs/runbooks/quota-backend.md");
         for cause in Cause::ALL {
             let row = format!("| `{}` | `{}` | ", cause.label(), cause.reason());

@@ -1,4 +1,4 @@
-//! A quota claim whose Instance is gone, left behind when its backend was away for too long.
+//! Deletes a quota claim whose Instance no longer exists. Such a claim remains if the quota backend did not answer for too long.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use crate::{
     plan::{Cell, Object, Plan, Project, Proof, Shared, Step, Write, ownership::Holder},
 };
 
-/// What is known of a claim whose Instance no cache has.
+/// Facts about a claim whose Instance is in no cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The claim.
     pub claim: Shared<ResourceClaim>,
-    /// This cell, as its claims name it.
+    /// The identity of this cell on its claims.
     pub cell: Identity,
-    /// The Instance that the claim is for.
+    /// The Instance that the claim was made for.
     pub instance: Object,
 }
 
-/// A claim of this cell is released once a live read has shown that its Instance is gone. One that does not carry this
-/// cell's uid may be another's whose Instance lives there, under the same name. Nothing of it depends on the time.
+/// Deletes a claim of this cell once a live read has shown that the Instance is absent. A claim without this cell's uid is kept:
+/// another cell may have an Instance of the same name. The decision does not depend on the time.
 pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Project>> {
     let Observed { claim, cell, instance } = observed;
     if cell.holder(claim, &instance.namespace) != Holder::ThisCell {

@@ -1,4 +1,4 @@
-//! A snapshot as the log line holds it decides what it decided when it was recorded.
+//! A snapshot from a log line gives the same decision as when it was recorded.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Reads `snapshot`, plans, writes the snapshot down once more and plans from that: both plans are the same.
+/// Reads `snapshot` and plans, then plans again from the re-serialized snapshot. Both plans must be equal.
 fn replay<O, S, G>(snapshot: Value, plan: fn(&O, Timestamp) -> Plan<S, G>) -> Plan<S, G>
 where
     O: Serialize + DeserializeOwned,
@@ -88,7 +88,7 @@ fn only<P>(steps: &[Write<P>]) -> &Write<P> {
 }
 
 #[test]
-fn a_deployment_is_planned_as_recorded() {
+fn deployment_snapshot_replays_to_same_plan() {
     let features = json!({ "networks": true, "quota": true, "abandon_claims": false, "data": true });
     let recorded = json!({
         "deployment": deployment(), "instances": [], "in_the_way": [], "features": features, "networks": networks(),
@@ -100,7 +100,7 @@ fn a_deployment_is_planned_as_recorded() {
 }
 
 #[test]
-fn an_instance_is_planned_as_recorded() {
+fn instance_snapshot_replays_to_same_plan() {
     let features =
         serde_json::to_value(Features { networks: true, quota: true, data: true, abandon_claims: false }).unwrap();
     let recorded = |companions: Value| {
@@ -119,9 +119,9 @@ fn an_instance_is_planned_as_recorded() {
     assert_eq!(reason(json!(["Secret/db"])), "Ready");
 }
 
-/// The location of the networks that were judged is the one that the Instance learns.
+/// The Instance gets the location by which its networks were judged.
 #[test]
-fn an_instance_without_a_location_gets_that_of_its_networks_with_its_gate() {
+fn instance_without_location_gets_its_networks_location() {
     let ready = json!([{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": NOW.to_string() }]);
     let object = |name: &str, spec: Value, status: Value| {
         let owner = &instance(|_| ())["metadata"]["ownerReferences"];
@@ -152,7 +152,7 @@ fn an_instance_without_a_location_gets_that_of_its_networks_with_its_gate() {
 }
 
 #[test]
-fn quota_is_planned_as_recorded() {
+fn quota_snapshot_replays_to_same_plan() {
     let held = instance(|object| object["metadata"]["finalizers"] = json!([crate::api::meta::finalizer::QUOTA]));
     let recorded = |claim: Value| {
         json!({
@@ -174,7 +174,7 @@ fn quota_is_planned_as_recorded() {
 }
 
 #[test]
-fn a_write_back_is_planned_as_recorded() {
+fn write_back_snapshot_replays_to_same_plan() {
     let labelled = instance(|object| {
         for key in crate::plan::ownership::OF_AN_INSTANCE {
             object["metadata"]["labels"][key] = json!("x");

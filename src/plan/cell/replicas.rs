@@ -1,4 +1,4 @@
-//! What is known of a deployment and its Instances, and what both the roll-out and the status read off it.
+//! Facts about a deployment and its Instances, which both the roll-out and the status use.
 
 use std::collections::BTreeSet;
 
@@ -16,59 +16,58 @@ use crate::{
     timing::Timing,
 };
 
-/// Everything that is known about one deployment on its cell.
+/// All facts about one deployment on its cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The deployment.
     pub deployment: Shared<WorkloadDeployment>,
-    /// The Instances that it controls.
+    /// The Instances that the deployment controls.
     pub instances: Vec<Shared<Instance>>,
-    /// Instances under names that it makes, which it does not control: of an earlier deployment of its name, mostly, that
-    /// have not let go of their quota yet.
+    /// Instances that have a name which this deployment uses, and that it does not control. Most belong to an earlier deployment
+    /// of the same name, and still hold their quota.
     pub in_the_way: Vec<Shared<Instance>>,
-    /// Names under which it makes Instances where there are some that cannot be read: whose they are is not known, and what
-    /// they run on neither.
+    /// Names that this deployment uses, whose Instances cannot be decoded. Their owner and their template are unknown.
     #[serde(default)]
     pub unreadable: BTreeSet<String>,
-    /// What this cell gates on.
+    /// Features that hold Instances at a gate on this cell.
     pub features: Features,
-    /// Its networks, and those of its Instances; only with the network feature.
+    /// Networks of the deployment and of its Instances. Set only with the network feature.
     pub networks: Option<networks::Observed>,
-    /// True if the last attempt at its writes failed: what is reported of that stands until one succeeds.
+    /// True if the last attempt at the writes failed. The reported failure is kept until an attempt succeeds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failing: bool,
-    /// How long to wait for what.
+    /// Intervals and limits of the operator.
     pub timing: Timing,
 }
 
-/// The place of what has this name among the Instances that a deployment is to have; nothing where it is none of their names.
+/// Returns the ordinal of the Instance with this name. `None` if the deployment wants no Instance of this name.
 ///
-/// What is there is asked for its place, and not each place for what is there: a deployment may ask for as many as there are
-/// numbers.
+/// The caller asks for the place of each existing Instance, not for the Instance of each place: a deployment may request
+/// `i32::MAX` replicas.
 pub fn place_of(name: &str, deployment: &WorkloadDeployment) -> Option<u32> {
     let ordinal = names::instance_ordinal(name).filter(|ordinal| *ordinal < deployment.spec.desired_replicas())?;
     (name == names::instance_name(&deployment.name_any(), ordinal)).then_some(ordinal)
 }
 
 impl Observed {
-    /// What stands in the place of the Instance with this name, and is not the deployment's.
+    /// Returns the Instance of this name that the deployment does not control.
     pub(super) fn in_the_way_of(&self, name: &str) -> Option<&Instance> {
         self.in_the_way.iter().map(|instance| &**instance).find(|instance| instance.name_any() == name)
     }
 }
 
-/// Whether an Instance serves, and goes on serving.
+/// True if an Instance is ready and not terminating.
 pub(super) fn is_ready(instance: &Instance) -> bool {
     let says_ready = instance.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY));
     says_ready && instance.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether an Instance was made from another template.
+/// True if an Instance was made from another template.
 pub(super) fn is_outdated(instance: &Instance, hash: &str) -> bool {
     instance.spec.controller.as_ref().is_none_or(|c| c.template_hash != hash)
 }
 
-/// Whether the provider runs what an Instance is now: it is programmed, and from this very template.
+/// True if the provider runs the current template: the Instance is programmed, and the provider has observed this template.
 pub(super) fn is_current(instance: &Instance, hash: &str) -> bool {
     let Some(status) = &instance.status else { return false };
     let observed = status.controller.as_ref().map(|controller| controller.observed_template_hash.as_str());

@@ -1,8 +1,8 @@
-//! Which change has whom look again, on a cell.
+//! Maps watch events of a cell to work.
 //!
-//! A change says, by itself, what it concerns; who that is by name may have to be looked up (every Instance of a
-//! deployment, every user of a network), which the triggers of the controllers do when they put keys into queues. A change
-//! that is missed here shows only as something that waits for ever: a cell has no sweep.
+//! A change alone tells which objects it concerns. Some need a lookup by name (every Instance of a deployment, every user of a
+//! network). The triggers of the controllers do that when they enqueue keys. A missing mapping blocks an object without end,
+//! because a cell has no periodic resync.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ use crate::{
     plan::{Delta, NamespaceFacts, ownership},
 };
 
-/// What changed on a cell, or in its copies on the hub.
+/// A change on a cell, or in its copies on the hub.
 #[derive(Debug)]
 pub enum Change<'a> {
-    /// A deployment that Karmada brought.
+    /// A deployment from Karmada.
     Deployment(Delta<'a, WorkloadDeployment>),
     /// An Instance.
     Instance(Delta<'a, Instance>),
-    /// A namespace that mirrors one of a project.
+    /// A namespace that mirrors a project's namespace.
     Namespace(Delta<'a, NamespaceFacts>),
-    /// A companion, of which it is known whether it stays.
+    /// A companion. The value is true if the companion is not terminating.
     Companion(SourceKind, Delta<'a, bool>),
     /// The binding of a deployment's interface to a network.
     NetworkBinding(Delta<'a, NetworkBinding>),
@@ -40,58 +40,58 @@ pub enum Change<'a> {
     SubnetClaim(Delta<'a, SubnetClaim>),
     /// A subnet.
     Subnet(Delta<'a, Subnet>),
-    /// Where this cell is.
+    /// The location of this cell.
     Location(Delta<'a, Place>),
     /// The copy of an Instance on the hub, by namespace and name.
     Copy(&'a str, &'a str),
-    /// Every Instance of this namespace can be read again.
+    /// All Instances of this namespace can be decoded again.
     InstancesReadable(&'a str),
-    /// Every copy on the hub in this namespace can be read again.
+    /// All copies in this namespace on the hub can be decoded again.
     CopiesReadable(&'a str),
 }
 
-/// Work that a change brings.
+/// Work that follows from a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     /// A deployment, by namespace and name.
     Deployment(String, String),
-    /// Every deployment of a namespace.
+    /// All deployments of a namespace.
     Deployments(String),
-    /// Everything that is done for an Instance, by namespace and name: its gates, its quota and its copy.
+    /// All work on an Instance, by namespace and name: its gates, its quota and its copy.
     Instance(String, String),
-    /// Everything that is done for each Instance of a namespace.
+    /// All work on each Instance of a namespace.
     Instances(String),
-    /// Everything that is done for each Instance of a deployment, by namespace and name.
+    /// All work on each Instance of a deployment, by namespace and name.
     InstancesOf(String, String),
-    /// Everything that is done for each Instance of a namespace that needs this companion.
+    /// All work on each Instance of a namespace that needs this companion.
     Users(String, DataRef),
-    /// Each deployment, with its Instances, that has a binding to the network context of this namespace and name.
+    /// Each deployment with a binding to the network context of this namespace and name, and its Instances.
     UsersOfContext(String, String),
     /// The copy of an Instance, by namespace and name.
     Copy(String, String),
-    /// The copy of every Instance of a namespace, and every copy that has lost its Instance.
+    /// The copy of each Instance of a namespace, and each copy without an Instance.
     Copies(String),
-    /// Every quota claim for an Instance of a namespace, also when the Instance is gone.
+    /// Each quota claim for an Instance of a namespace. The Instance may no longer exist.
     QuotaClaims(String),
-    /// Whether the project that a namespace mirrors has any Instance here still.
+    /// The check if the project of a namespace still has an Instance on this cell.
     QuotaUse(String),
-    /// How many Instances wait for an answer from quota, and get none for this reason.
+    /// The number of Instances that wait for quota for this reason.
     UnansweredCount(Cause),
-    /// How many companions the deployments of a namespace expect, and how many are there.
+    /// The numbers of expected and of present companions in a namespace.
     CompanionCount(String),
-    /// What is counted of a namespace that is gone, or has no deployment any more.
+    /// The metrics of a namespace that no longer exists, or has no deployment any more.
     ForgetNamespace(String),
-    /// Everything there is.
+    /// All objects.
     Everything,
 }
 
-/// What a change concerns.
+/// Returns the work that a change causes.
 pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
     match change {
         Change::Deployment(delta) => after_deployment(delta),
         Change::Instance(delta) => after_instance(delta),
         Change::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
-        // Its labels say where the quota of its Instances is, and where their copies come from.
+        // The labels name the project of the quota and of the copies.
         Change::Namespace(delta) => {
             let namespace = || delta.name.to_owned();
             let mut work = BTreeSet::from([Work::Instances(namespace())]);
@@ -100,7 +100,7 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
             work
         }
         Change::Companion(_, delta) if delta.old == delta.new => BTreeSet::new(),
-        // It came or went: those who need it are looked at, and nobody else.
+        // The companion was created or deleted. Only Instances that need it are reconciled.
         Change::Companion(kind, delta) => {
             let data_ref = DataRef { kind: *kind, name: delta.name.to_owned() };
             let namespace = delta.namespace.to_owned();
@@ -119,12 +119,12 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
         Change::Subnet(delta) => {
             users_of_contexts(delta.namespace, delta.both().map(|subnet| &subnet.spec.network_context.name))
         }
-        // Another name or another city; a heartbeat in its status is none.
+        // Only another name or another city counts. A heartbeat in the status does not.
         Change::Location(delta) if delta.old == delta.new => BTreeSet::new(),
         Change::Location(_) => [Work::Everything].into(),
         Change::Copy(namespace, name) => [Work::Copy((*namespace).to_owned(), (*name).to_owned())].into(),
-        // Whoever found something there unreadable has waited, and no event of its own would call it; an Instance may have
-        // gone meanwhile, and left its copy and its claim.
+        // Controllers that found an undecodable object have waited, and no other event wakes them. Meanwhile an Instance may have
+        // been deleted, and left its copy and its claim.
         Change::InstancesReadable(namespace) => {
             let namespace = || (*namespace).to_owned();
             [
@@ -139,7 +139,7 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
     }
 }
 
-/// A deployment and each of its Instances.
+/// Returns the work for a deployment and each of its Instances.
 fn with_instances(namespace: &str, name: &str) -> [Work; 2] {
     let owned = || (namespace.to_owned(), name.to_owned());
     let ((namespace, name), (of_namespace, of_name)) = (owned(), owned());
@@ -148,7 +148,7 @@ fn with_instances(namespace: &str, name: &str) -> [Work; 2] {
 
 fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<Work> {
     let [itself, instances] = with_instances(delta.namespace, delta.name);
-    // Instances read nothing of a deployment's status.
+    // Instances do not depend on a deployment's status.
     let same = delta.old.zip(delta.new).is_some_and(|(old, new)| {
         old.metadata.generation == new.metadata.generation && old.metadata.annotations == new.metadata.annotations
     });
@@ -156,7 +156,7 @@ fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<Work> {
         return [itself].into();
     }
     let mut work = BTreeSet::from([itself, instances, Work::CompanionCount(delta.namespace.to_owned())]);
-    // Hub namespaces outlive what was in them: what is counted of each would grow with every namespace that tenants ever had.
+    // Hub namespaces outlive their deployments. Without this, the metrics would grow with every namespace that tenants ever had.
     let is_gone = delta.old.is_some() && delta.new.is_none();
     work.extend(is_gone.then(|| Work::ForgetNamespace(delta.namespace.to_owned())));
     work
@@ -173,7 +173,7 @@ fn after_instance(delta: &Delta<'_, Instance>) -> BTreeSet<Work> {
         work.extend(before.into_iter().chain(now).map(Work::UnansweredCount));
     }
     if delta.new.is_none() {
-        // One that had another owner, or none, may have stood in the way of what a deployment is to have.
+        // An Instance of another owner may have blocked a name that a deployment needs.
         let named_after = names::deployment_of_instance(delta.name);
         work.extend(named_after.map(|deployment| Work::Deployment(namespace(), deployment.to_owned())));
         work.insert(Work::QuotaUse(namespace()));
@@ -185,8 +185,8 @@ fn users_of_contexts<'a>(namespace: &str, contexts: impl Iterator<Item = &'a Str
     contexts.map(|context| Work::UsersOfContext(namespace.to_owned(), context.clone())).collect()
 }
 
-/// The Instance, by namespace and name, whose quota a change in its project concerns. While the cell does not know who it
-/// is, any claim may be its own.
+/// Returns the namespace and name of the Instance that a claim concerns. While the cell's identity is unknown, each claim may be
+/// its own.
 pub fn after_quota_claim(cell: Option<&Identity>, delta: &Delta<'_, ResourceClaim>) -> Option<(String, String)> {
     let claim = delta.newest().filter(|claim| cell.is_none_or(|cell| cell.concerns(claim)))?;
     claim::instance_of(claim)

@@ -47,7 +47,7 @@ fn users_of(context: &str) -> Work {
     Work::UsersOfContext(ns(), context.to_owned())
 }
 
-/// Checks a table of changes against the work that each brings.
+/// Checks a table of changes against the work that each causes.
 fn table<'a>(cases: impl IntoIterator<Item = (&'a str, Change<'a>, Vec<Work>)>) {
     for (what, change, expected) in cases {
         assert_eq!(after(&change), expected.into_iter().collect(), "{what}");
@@ -55,7 +55,7 @@ fn table<'a>(cases: impl IntoIterator<Item = (&'a str, Change<'a>, Vec<Work>)>) 
 }
 
 #[test]
-fn a_deployment_concerns_its_instances_unless_only_its_status_changed() {
+fn deployment_change_enqueues_instances_unless_only_status() {
     let (first, second) = (deployment(1, &json!({})), deployment(2, &json!({})));
     let promised = deployment(1, &json!({ "compute.datumapis.com/expected-referenced-data": "[]" }));
     let all = || vec![on("web"), instances_of("web"), Work::CompanionCount(ns())];
@@ -71,7 +71,7 @@ fn a_deployment_concerns_its_instances_unless_only_its_status_changed() {
 }
 
 #[test]
-fn an_instance_concerns_itself_and_the_deployment_that_it_belongs_to_or_stood_in_the_way_of() {
+fn instance_change_enqueues_itself_and_its_deployment() {
     let owned = instance(&owner("WorkloadDeployment", "web"));
     let (others, free) = (instance(&owner("WorkloadDeployment", "other")), instance(&json!([])));
     let itself = || Work::Instance(ns(), "web-0".into());
@@ -97,7 +97,7 @@ fn an_instance_concerns_itself_and_the_deployment_that_it_belongs_to_or_stood_in
 }
 
 #[test]
-fn whoever_begins_or_ends_to_wait_for_quota_is_counted_anew() {
+fn instance_quota_wait_change_recounts_unanswered() {
     let saying = |reason: &str| {
         let mut instance = instance(&json!([]));
         instance.spec.controller = serde_json::from_value(json!({
@@ -125,7 +125,7 @@ fn whoever_begins_or_ends_to_wait_for_quota_is_counted_anew() {
 }
 
 #[test]
-fn namespaces_and_companions_concern_the_instances_that_read_them() {
+fn namespace_or_companion_change_enqueues_its_instances() {
     let facts = NamespaceFacts::default();
     let moved = NamespaceFacts { labels: [(label::UPSTREAM_NAMESPACE.to_owned(), "shop".to_owned())].into(), ..facts };
     let (facts, stays, goes) = (NamespaceFacts::default(), true, false);
@@ -135,7 +135,7 @@ fn namespaces_and_companions_concern_the_instances_that_read_them() {
     table([
         ("a namespace is there", namespace(None, Some(&facts)), vec![Work::Instances(ns())]),
         ("its labels change", namespace(Some(&facts), Some(&moved)), vec![Work::Instances(ns()), Work::QuotaUse(ns())]),
-        // Found by reading: where it went before its last Instance, the project's quota was watched for ever.
+        // If a namespace was deleted before its last Instance, the project's quota was watched without end.
         (
             "it is gone, and what is counted of it",
             namespace(Some(&facts), None),
@@ -150,7 +150,7 @@ fn namespaces_and_companions_concern_the_instances_that_read_them() {
 }
 
 #[test]
-fn what_belongs_to_a_network_concerns_the_deployments_that_use_it() {
+fn network_object_change_enqueues_deployments_that_use_it() {
     let binding = |owners: Value| -> NetworkBinding {
         let spec = json!({ "network": { "name": "default" }, "location": { "name": "dfw-1" } });
         serde_json::from_value(json!({ "metadata": { "name": "x", "ownerReferences": owners }, "spec": spec })).unwrap()
@@ -197,14 +197,14 @@ fn what_belongs_to_a_network_concerns_the_deployments_that_use_it() {
     ]);
 }
 
-/// A Location `dfw` of this city.
+/// Returns a Location `dfw` of this city.
 fn place(city: &str) -> Place {
     let reference = LocationReference { name: "dfw".into(), namespace: None };
     Place { reference, city: CityCode::parse(city).ok() }
 }
 
 #[test]
-fn whoever_waited_for_what_could_not_be_read_is_called() {
+fn decodable_objects_again_enqueue_their_namespace() {
     table([
         (
             "Instances",
@@ -217,7 +217,7 @@ fn whoever_waited_for_what_could_not_be_read_is_called() {
 }
 
 #[test]
-fn a_quota_claim_concerns_the_instance_of_this_cell_that_it_is_for() {
+fn quota_claim_change_enqueues_its_instance_on_this_cell() {
     let claim = |name: &str, cell: Option<&str>, namespace: Option<&str>| -> ResourceClaim {
         let labels = [(label::CELL_UID, cell), (label::INSTANCE_NAMESPACE, namespace)];
         let labels: serde_json::Map<String, Value> =

@@ -1,7 +1,7 @@
-//! Instances of this cell -> their copies on the hub, where the management controllers and people far away see them.
+//! Copies of this cell's Instances on the hub, where the management controllers and users see them.
 //!
-//! Each copy carries the uid of the cell that wrote it, so that a cell watches and removes its own alone, and needs no
-//! finalizer to find what it left behind.
+//! Each copy carries the uid of the cell that wrote it. The cell watches and deletes only copies with its own uid. It needs no
+//! finalizer to find copies that lost their Instance.
 
 use std::collections::BTreeMap;
 
@@ -26,65 +26,65 @@ use crate::{
     timing::Timing,
 };
 
-/// What a hub namespace says of the project that it mirrors a namespace of.
+/// Labels of a hub namespace that name its project and the project's namespace.
 const PROJECT: [&str; 2] = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE];
 
-/// Everything that is known about one Instance and its copy.
+/// All facts about one Instance and its copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
-    /// Which Instance, whether it is there or not.
+    /// The Instance's kind, namespace and name. Set also if the Instance does not exist.
     pub object: Object,
-    /// The Instance; absent when it is gone.
+    /// The Instance. `None` if it does not exist.
     pub instance: Option<Shared<Instance>>,
-    /// The deployment on this cell that controls it.
+    /// The deployment on this cell that controls the Instance.
     pub deployment: Option<Shared<WorkloadDeployment>>,
     /// Labels of the cell's namespace.
     pub namespace_labels: BTreeMap<String, String>,
-    /// Uid of this cell.
+    /// The uid of this cell.
     pub cell: String,
-    /// The copy, when this cell wrote it.
+    /// The copy, if this cell wrote it.
     pub copy: Option<Shared<Instance>>,
-    /// What a live read of the hub has found of its project and its owner, where the cell does not say.
+    /// The project and the owner that a live read of the hub found. Read only if the cell does not have them.
     #[serde(default)]
     pub hub: OnHub,
-    /// Whether another copy is where a new one is to be.
+    /// Another copy of the same name.
     pub rival: Rival,
-    /// How long to wait for what.
+    /// Intervals and limits of the operator.
     pub timing: Timing,
 }
 
-/// Who an Instance is for the hub, by the hub's own word.
+/// The project and the owner of an Instance, as the hub reports them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub enum OnHub {
-    /// Nobody has looked.
+    /// The hub was not read.
     #[default]
     Unread,
-    /// A live read has just found this.
+    /// The result of a live read.
     Read {
-        /// Labels of the hub namespace; absent when there is none.
+        /// Labels of the hub namespace. `None` if the namespace does not exist.
         labels: Option<BTreeMap<String, String>>,
-        /// Uid of the deployment that the Instance names; absent when there is none.
+        /// Uid of the deployment that the Instance names. `None` if the deployment does not exist.
         deployment: Option<String>,
     },
 }
 
-/// Another copy in the place of one that is to be made.
+/// A copy that already has the name of the copy to create.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Rival {
-    /// Nobody has looked: the writes fail when there is one.
+    /// The hub was not read. The writes fail if there is such a copy.
     Unread,
-    /// A live read has just found none.
+    /// A live read found no copy.
     Absent,
-    /// A live read has just found this one.
+    /// A live read found this copy.
     Present(Shared<Instance>),
 }
 
-/// What the controller is to know beside the writes.
+/// Requests to the controller, beside the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The writes make a new copy. When they find another in its place, that is to be read, and judged by one more look.
+    /// The writes create a copy. If they find another copy of that name, the controller reads it and decides again.
     Creates,
-    /// The cell does not say whose the Instance is: its namespace and its deployment on the hub are to be read.
+    /// The cell does not know the Instance's project or owner. The controller reads the namespace and the deployment on the hub.
     Asks,
 }
 
@@ -93,7 +93,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal
     let object = &observed.object;
     let copy = observed.copy.as_deref();
     let Some(instance) = observed.instance.as_deref() else {
-        // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
+        // A copy is deleted only if its Instance does not exist. If the Instance cannot be judged, its copy is kept.
         let Some(copy) = copy else { return Plan::nothing() };
         let proof = Proof::read(Write::confirm_absent(object.clone()), Step::Local);
         return proof.delete(copy, Step::Remote).into_iter().collect();
@@ -103,13 +103,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal
         Err(lack) => return waits(observed, instance, lack, now),
     };
     let plan = write(observed, &desired);
-    // Last: only then nothing is in its way any more.
+    // Clearing the condition comes last, after the writes that end the problem.
     let quiet = is_said(instance).then(|| Write::status(manager::WRITE_BACK, &json!({ "conditions": [] }), instance));
     let steps = plan.steps.into_iter().chain(quiet.flatten().map(Step::Local)).collect();
     Plan { steps, ..plan }
 }
 
-/// The writes for a copy of which all is known that it is to say.
+/// Returns the writes for a copy whose content is fully known.
 fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Signal> {
     let (object, copy) = (&observed.object, observed.copy.as_deref());
     let Some(write) = instance_copy::ensure(&desired.copy, copy) else { return Plan::nothing() };
@@ -123,13 +123,13 @@ fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Si
         Rival::Present(other) => {
             return match contest(observed, desired, other) {
                 Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(recreate)),
-                // What is handed over to us is brought by the watch of our own.
+                // If management hands the copy over, the watch of this cell's copies reports it.
                 None => Plan::until(Vec::new(), Next::After(contested)),
             };
         }
     }
-    // A copy whose owner is gone would be collected and made anew, for ever; and one that is there already is not of
-    // our making.
+    // Garbage collection would delete a copy whose owner does not exist, and the cell would recreate it without end. A copy that
+    // already exists was written by another cell or by the Go operator.
     let owner = Object::named::<WorkloadDeployment>(&object.namespace, &desired.deployment);
     let proof = Proof::read(Write::confirm_present(owner, &desired.hub_uid), Step::Remote)
         .and(Write::confirm_absent(object.clone()), Step::Remote)
@@ -137,10 +137,9 @@ fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Si
     Plan::writes(proof.into_steps()).with([Signal::Creates])
 }
 
-/// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go
-/// operator wrote it), and asked for when it is older than our Instance (the city moved here, or this cell was built anew):
-/// no cell writes what another holds, management hands it over. Else it stays: a younger one is another cell's, which got
-/// the deployment after us.
+/// Handles a copy that this cell did not write. A copy without a cell's uid was written by the Go operator: it is taken over. A
+/// copy that is older than the Instance is requested: the city moved here, or this cell was rebuilt. No cell writes another
+/// cell's copy: management hands it over. A younger copy is kept: its cell got the deployment later.
 fn contest(observed: &Observed, desired: &Desired<'_>, other: &Instance) -> Option<Write<Hub>> {
     match ownership::holder(other, &observed.cell) {
         Holder::Unmarked => instance_copy::ensure(&desired.copy, Some(other)),
@@ -149,7 +148,7 @@ fn contest(observed: &Observed, desired: &Desired<'_>, other: &Instance) -> Opti
             let ask = json!({ "metadata": { "annotations": { annotation::CLAIMED_BY_CELL: observed.cell } } });
             (!is_asked_for).then(|| Write::amend(manager::WRITE_BACK, ask, other))
         }
-        // This cell's is brought by the watch; a younger one of another cell stays.
+        // The watch reports a copy of this cell. A younger copy of another cell is kept.
         Holder::ThisCell | Holder::Other => None,
     }
 }
@@ -160,23 +159,23 @@ struct Desired<'a> {
     hub_uid: String,
 }
 
-/// What keeps an Instance from being written back.
+/// Reasons why an Instance is not written back.
 enum Lack {
-    /// Nothing that anybody needs to be told.
+    /// A reason that needs no report.
     Nothing,
-    /// The cell does not say it, and the hub has not been asked.
+    /// The cell does not know the project or the owner, and the hub was not read.
     Unread,
-    /// This, in words.
+    /// A reason to report on the Instance.
     Said(String),
 }
 
-/// Whether the Instance says that it is not written back.
+/// True if the Instance reports that it is not written back.
 fn is_said(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     find(conditions, condition::WRITTEN_BACK).is_some()
 }
 
-/// Says on the Instance why it is not on the hub, and looks again before long: nothing of the hub's is watched here.
+/// Reports on the Instance why it has no copy on the hub. Schedules a retry, because no watch on the hub would start one.
 fn waits(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
     match lack {
         Lack::Nothing => Plan::nothing(),
@@ -188,7 +187,7 @@ fn waits(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -
     }
 }
 
-/// Says on the Instance why it is not on the hub as it is.
+/// Reports on the Instance why its copy is absent or stale.
 fn not_written_back(instance: &Instance, why: String, now: Timestamp) -> Option<Write<Cell>> {
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let stands = find(old, condition::WRITTEN_BACK).filter(|old| differs_in_their_marks_alone(&old.message, &why));
@@ -197,7 +196,7 @@ fn not_written_back(instance: &Instance, why: String, now: Timestamp) -> Option<
     Write::status(manager::WRITE_BACK, &json!({ "conditions": [said] }), instance)
 }
 
-/// What an Instance reports of a write-back that fails; `None` while that may pass.
+/// Returns the status that reports a failed write-back. `None` while the failure may be temporary.
 pub fn failed(observed: &Observed, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
     let instance = observed.instance.as_deref().filter(|_| failure.is_due(&observed.timing))?;
     let text = format!(
@@ -207,13 +206,14 @@ pub fn failed(observed: &Observed, failure: &Failure, now: Timestamp) -> Option<
     not_written_back(instance, text, now)
 }
 
-/// The copy to have; else what it lacks. Whose it is, and which deployment owns it, the hub decides. Karmada brings both to
-/// the cell, as labels of the namespace and as an annotation of the deployment; where it has not, the hub is asked.
+/// Returns the copy to write, or the reason why there is none. The hub decides which project and which deployment own the copy.
+/// Karmada brings both to the cell, as labels of the namespace and as an annotation of the deployment. If they are absent on the
+/// cell, the hub is read.
 fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired<'a>, Lack> {
     let namespace = &observed.object.namespace;
     let deployment = observed.deployment.as_deref();
-    // A copy or a projection, where a cell is also a hub or a project. What a deployment of this cell controls is none,
-    // whatever label its template has brought along.
+    // If a cell is also a hub or a project, its Instances may be copies or projections, which are not written back. An Instance
+    // that a deployment of this cell controls is none of these, whatever labels its template has.
     if HubNamespace::parse(namespace).is_none() || (ownership::is_copy(instance) && deployment.is_none()) {
         return Err(Lack::Nothing);
     }
@@ -223,7 +223,7 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     if let Some(key) =
         ownership::OF_AN_INSTANCE.iter().find(|key| instance.labels().get(**key).is_none_or(String::is_empty))
     {
-        // The deployment's controller puts them back, and their event enqueues the Instance again.
+        // The deployment's controller restores the labels. That event enqueues the Instance again.
         let own = "the Instance has no label";
         return Err(if deployment.is_some() { Lack::Nothing } else { lack(format!("{own} {key}")) });
     }
@@ -236,7 +236,7 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     let (mut identity, mut hub_uid) = (PROJECT.map(on_cell), brought.or(once).cloned());
     if identity.contains(&None) || hub_uid.is_none() {
         match &observed.hub {
-            // One whose deployment has gone follows it, and nobody has to be asked whose it was.
+            // The owner of these Instances needs no read of the hub. An Instance without its deployment is deleted soon.
             OnHub::Unread if is_leaving || copied.is_some() || is_orphan => return Err(Lack::Nothing),
             OnHub::Unread => return Err(Lack::Unread),
             OnHub::Read { labels: None, .. } => return Err(lack(format!("the hub has no namespace {namespace}"))),

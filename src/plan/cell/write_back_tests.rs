@@ -70,7 +70,7 @@ impl Seen {
         })
     }
 
-    /// As an Instance that somebody has made by hand.
+    /// Makes the Instance one that a user created by hand.
     fn by_hand(&mut self) {
         self.deployment = None;
         self.instance.as_mut().unwrap().metadata.owner_references = None;
@@ -80,7 +80,7 @@ impl Seen {
         self.with(|observed| plan(observed, NOW).steps)
     }
 
-    /// The copy as the hub would hold it.
+    /// Returns the copy as the hub would store it.
     fn written(&self) -> Instance {
         let Some(Step::Remote(write)) = self.steps().pop() else { panic!() };
         let Op::Apply { body, .. } = write.op else { panic!() };
@@ -92,7 +92,7 @@ impl Seen {
 }
 
 #[test]
-fn a_copy_is_made_only_where_its_owner_is_and_nothing_else_stands() {
+fn copy_is_created_after_owner_and_vacancy_are_confirmed() {
     let steps = Seen::new().steps();
     let [Step::Remote(owner), Step::Remote(vacant), Step::Remote(write)] = &steps[..] else { panic!("{steps:?}") };
     assert!(matches!(&owner.op, Op::ConfirmPresent { uid } if uid == "h1") && owner.object.name == "wd");
@@ -111,9 +111,9 @@ fn a_copy_is_made_only_where_its_owner_is_and_nothing_else_stands() {
     );
 }
 
-/// Found by reading: without webhooks, one label in a template kept its Instances off the hub for ever.
+/// Without webhooks, one label in a template kept its Instances off the hub.
 #[test]
-fn an_instance_of_this_cell_is_written_back_whatever_its_template_calls_it() {
+fn instance_with_reserved_template_labels_is_written_back() {
     let mut seen = Seen::new();
     seen.instance = Some(instance(|o| {
         for (key, value) in [
@@ -132,9 +132,9 @@ fn an_instance_of_this_cell_is_written_back_whatever_its_template_calls_it() {
     }
 }
 
-/// Found by reading: at each teardown two reads and a status for every Instance.
+/// Each teardown caused two reads and a status write for every Instance.
 #[test]
-fn nobody_is_asked_whose_an_instance_was_that_follows_its_deployment() {
+fn orphaned_instance_causes_no_read_of_the_hub() {
     let mut seen = Seen::new();
     seen.deployment = None;
     let decided = seen.with(|observed| plan(observed, NOW));
@@ -142,7 +142,7 @@ fn nobody_is_asked_whose_an_instance_was_that_follows_its_deployment() {
 }
 
 #[test]
-fn what_the_cell_does_not_say_the_hub_is_asked_for_and_what_nobody_says_is_told() {
+fn identity_missing_on_cell_is_read_from_hub_or_reported() {
     type Edit = fn(&mut Seen);
     let on_hub = |labels: Option<&[(&str, &str)]>, deployment: Option<&str>| OnHub::Read {
         labels: labels.map(|labels| labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()),
@@ -202,7 +202,7 @@ fn what_the_cell_does_not_say_the_hub_is_asked_for_and_what_nobody_says_is_told(
 }
 
 #[test]
-fn what_is_no_instance_of_a_cell_and_what_others_mend_or_take_away_is_left_alone() {
+fn write_back_of_projection_or_terminating_instance_is_skipped() {
     type Edit = fn(&mut Seen);
     let cases: [(&str, Edit); 4] = [
         ("a label that the deployment's controller puts back", |s| {
@@ -238,7 +238,7 @@ fn what_is_no_instance_of_a_cell_and_what_others_mend_or_take_away_is_left_alone
 }
 
 #[test]
-fn it_stands_when_it_is_the_same_and_goes_with_its_instance() {
+fn copy_up_to_date_is_kept_until_instance_is_deleted() {
     let mut seen = Seen::new();
     seen.copy = Some(seen.written());
     assert!(seen.steps().is_empty());
@@ -250,7 +250,7 @@ fn it_stands_when_it_is_the_same_and_goes_with_its_instance() {
 }
 
 #[test]
-fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
+fn copy_of_another_writer_is_adopted_requested_or_kept() {
     let seen = Seen::new();
     let contest = |edit: &dyn Fn(&mut Instance)| {
         let mut other = seen.written();
@@ -293,9 +293,9 @@ fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
     assert!(gone.steps.is_empty() && gone.next == Next::After(Timing::default().write_back_recreate), "{gone:?}");
 }
 
-/// A hub that did not take the write-back of an Instance was in a log and nowhere else.
+/// If the hub refused the write-back of an Instance, only a log line reported it.
 #[test]
-fn write_back_that_fails_is_reported_by_its_age_until_it_succeeds() {
+fn failed_write_back_is_reported_after_a_delay_until_success() {
     let failure = |words: &str, seconds| Failure {
         words: words.into(),
         is_final: false,
