@@ -1,4 +1,4 @@
-//! What a cell knows: the caches behind the snapshots of its controllers.
+//! Caches of a cell, from which its controllers take their snapshots.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,23 +25,24 @@ use crate::{
     },
 };
 
-/// The cell, and what is known of it.
+/// The control plane of the cell, and the caches of its objects.
 pub(super) struct Caches {
     /// The cell's control plane.
     pub(super) plane: ControlPlane<plan::Cell>,
-    /// Uid of the cell's `kube-system` namespace, once it is known.
+    /// Uid of the cell's `kube-system` namespace. Unset until it is known.
     pub(super) uid: OnceLock<String>,
-    /// What Instances are gated on.
+    /// Features that hold Instances at a gate.
     pub(super) features: Features,
-    /// Namespaces that Karmada brought, with the labels that say what they mirror; by [`Index::Project`].
+    /// Namespaces from Karmada, with the labels that name the mirrored namespace. Indexed by [`Index::Project`].
     pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
-    /// Copies that Karmada brought, by [`Index::Namespace`].
+    /// Deployments from Karmada. Indexed by [`Index::Namespace`].
     pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
-    /// By [`Index::ControlledBy`], [`Index::NamedAfter`], [`Index::Namespace`], [`Index::Needs`] and [`Index::Unanswered`].
+    /// Indexed by [`Index::ControlledBy`], [`Index::NamedAfter`], [`Index::Namespace`], [`Index::Needs`] and
+    /// [`Index::Unanswered`].
     pub(super) instances: Arc<Store<Instance, Index>>,
-    /// With the network feature.
+    /// Set only with the network feature.
     pub(super) networks: Option<Networks>,
-    /// With the data feature.
+    /// Set only with the data feature.
     pub(super) companions: Option<Companions>,
 }
 
@@ -71,19 +72,19 @@ impl Caches {
         }
     }
 
-    /// Whether everything is known that quota and the write-back read.
+    /// True if all caches are filled that quota and the write-back read.
     pub(super) fn is_synced(&self) -> bool {
         self.namespaces.is_synced() && self.deployments.is_synced() && self.instances.is_synced()
     }
 
-    /// Whether everything is known that making Instances and opening their gates reads.
+    /// True if all caches are filled that are read to create Instances and to open their gates.
     pub(super) fn knows_all(&self) -> bool {
         self.is_synced()
             && self.networks.as_ref().is_none_or(Networks::is_synced)
             && self.companions.as_ref().is_none_or(Companions::is_synced)
     }
 
-    /// The deployment of this cell that controls an Instance. A projection in a project's namespace has none.
+    /// Returns the deployment of this cell that controls an Instance. A projection in a project's namespace has none.
     pub(super) fn owner(&self, instance: &Instance) -> Option<Arc<WorkloadDeployment>> {
         let owner = ownership::controller_of(instance)?;
         let namespace = instance.namespace().unwrap_or_default();
@@ -91,12 +92,12 @@ impl Caches {
         ownership::is_controlled_by(instance, deployment.as_ref()).then_some(deployment)
     }
 
-    /// The Instances that a deployment controls.
+    /// Returns the Instances that a deployment controls.
     pub(super) fn instances_of(&self, deployment: &WorkloadDeployment) -> Vec<Arc<Instance>> {
         self.instances.by_index(&Index::ControlledBy(deployment.uid().unwrap_or_default()))
     }
 
-    /// Instances under names that a deployment makes, which it does not control.
+    /// Returns Instances that have a name which the deployment uses, and that it does not control.
     pub(super) fn in_the_way_of(&self, deployment: &WorkloadDeployment) -> impl Iterator<Item = Arc<Instance>> {
         let named_after = Index::NamedAfter(deployment.namespace().unwrap_or_default(), deployment.name_any());
         let is_in_the_way = |instance: &Arc<Instance>| {
@@ -106,7 +107,7 @@ impl Caches {
         self.instances.by_index(&named_after).into_iter().filter(is_in_the_way)
     }
 
-    /// Names of Instances that nobody can read, under which a deployment may have one: unknown is not absent.
+    /// Returns the names of undecodable Instances that may belong to a deployment. An unknown Instance does not count as absent.
     pub(super) fn unreadable_of(&self, deployment: &WorkloadDeployment) -> BTreeSet<String> {
         let unreadable = self.instances.unreadable_in(&deployment.namespace().unwrap_or_default());
         let own = deployment.name_any();
@@ -114,23 +115,23 @@ impl Caches {
         unreadable.into_iter().filter(is_own).map(|name| name.to_string()).collect()
     }
 
-    /// Keys of the Instances of a namespace.
+    /// Returns the keys of the Instances of a namespace.
     pub(super) fn instances_in(&self, namespace: &str) -> Vec<ObjectKey> {
         self.instances.keys_by_index(&Index::namespace(namespace))
     }
 
-    /// Namespaces that mirror one of this project.
+    /// Returns the keys of the namespaces that mirror one of this project.
     pub(super) fn namespaces_of(&self, project: &ProjectName) -> Vec<ObjectKey> {
         self.namespaces.keys_by_index(&Index::Project(project.clone()))
     }
 
-    /// Labels of a namespace, as far as they are kept; none when it is not there.
+    /// Returns the cached labels of a namespace. Empty if the namespace does not exist.
     pub(super) fn labels_of(&self, namespace: &str) -> BTreeMap<String, String> {
         let facts = self.namespaces.get(&ObjectKey::new("", namespace));
         facts.map(|facts| facts.labels.clone()).unwrap_or_default()
     }
 
-    /// What is known of the networks of a deployment's first `interfaces` interfaces; only with the network feature.
+    /// Returns the facts about the networks of a deployment's first `interfaces` interfaces. `None` without the network feature.
     pub(super) fn observe_networks(
         &self,
         deployment: &WorkloadDeployment,
@@ -139,7 +140,7 @@ impl Caches {
         self.networks.as_ref().map(|networks| networks.observe(deployment, interfaces))
     }
 
-    /// The companions that an Instance refers to and that stay; only with the data feature.
+    /// Returns the companions that an Instance references, without terminating ones. `None` without the data feature.
     pub(super) fn observe_companions(&self, instance: &Instance) -> Option<BTreeSet<crate::api::referenced::DataRef>> {
         let companions = self.companions.as_ref()?;
         let namespace = instance.namespace().unwrap_or_default();

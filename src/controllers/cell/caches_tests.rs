@@ -35,9 +35,9 @@ fn instance(namespace: &str, name: &str, owner: &str) -> Incoming<Instance> {
     Incoming::new(&instance, Some(instance.clone()))
 }
 
-/// Found by reading: every name was looked up that the deployment could ever give.
+/// Every name that the deployment could ever use was looked up.
 #[tokio::test]
-async fn in_the_way_is_what_is_there_under_a_name_that_a_deployment_gives_however_many_it_gives() {
+async fn in_the_way_existing_instances_with_wanted_names_are_found() {
     let caches = caches();
     let all = [
         ("ns-1", "web-0", "d1"),

@@ -1,4 +1,4 @@
-//! The companions that Karmada brought: that they are there, and nothing else of them.
+//! Companions from Karmada. The caches hold only their presence.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     plan,
 };
 
-/// The companions of a cell, each with whether it stays: one that is on its way out does not count.
+/// The companions of a cell. The value is true if the companion is not terminating.
 pub(super) struct Companions(PerKind<Arc<Store<bool>>>);
 
 impl Default for Companions {
@@ -38,12 +38,12 @@ impl Companions {
         self.0.values().all(|of_kind| of_kind.is_synced())
     }
 
-    /// Whether a companion is there, and stays.
+    /// True if a companion exists and is not terminating.
     pub(super) fn has(&self, namespace: &str, data_ref: &DataRef) -> bool {
         self.of(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name)).is_some_and(|stays| *stays)
     }
 
-    /// The companions of one kind.
+    /// Returns the companions of one kind.
     pub(super) fn of(&self, kind: SourceKind) -> &Arc<Store<bool>> {
         self.0.get(kind)
     }

@@ -1,4 +1,4 @@
-//! WorkloadDeployment on its cell -> Instances, counters and conditions.
+//! Controller of WorkloadDeployments on their cell: creates Instances, and reports counters and conditions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     timing::Timing,
 };
 
-/// Makes a deployment's Instances, one step at a time, and reports on them.
+/// Creates a deployment's Instances, one step at a time, and reports its status.
 pub(super) struct DeploymentController {
     pub(super) caches: Arc<Caches>,
     pub(super) contests: Contests,
@@ -29,12 +29,12 @@ impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
     type Key = ObjectKey;
 
-    /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
-    /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
-    ///    What somebody else takes back again and again waits.
-    /// 3. Write each, whatever becomes of the others. What the cell refuses is reported on the deployment: at once if only a person
-    ///    can end it, else once it has outlasted the grace. Where the name is taken by one of its own, that has lost the label by which it is
-    ///    watched, and gets it back.
+    /// 1. Observe the deployment, its Instances and their networks, from the caches. Wait until all of them are filled.
+    /// 2. Plan the labels, the status, the networks and at most one step of the roll-out. Hold back writes that another
+    ///    controller keeps reverting.
+    /// 3. Send each write, whatever the result of the others is. Report refused writes on the deployment: at once if only a user
+    ///    can resolve them, else after the grace period. If the name of a new Instance is taken, restore the labels of the
+    ///    existing Instance, in case the deployment controls it and the watch does not show it.
     async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {

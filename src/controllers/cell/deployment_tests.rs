@@ -14,7 +14,7 @@ use crate::{
 
 const NAMESPACE: &str = "ns-0b9c3f7e-8d3a-4c1b-9a55-0f6f6c1e2d3a";
 
-/// The controller of a cell at this address, with one deployment.
+/// Returns the controller of a cell at this address, with one deployment.
 fn controller(url: &str, deployment: WorkloadDeployment) -> DeploymentController {
     let connection = Connection::new(kube::Config::new(url.parse().unwrap())).unwrap();
     let features = Features { networks: false, quota: false, abandon_claims: false, data: false };
@@ -28,9 +28,9 @@ fn controller(url: &str, deployment: WorkloadDeployment) -> DeploymentController
     DeploymentController { caches, contests, timing, metrics }
 }
 
-/// A manager whose clock was an hour behind waited an hour for what the pause between two take-overs allows after a minute.
+/// The pause between two take-overs is a minute. A manager whose clock was an hour behind waited an hour.
 #[tokio::test]
-async fn deployment_manager_clock_is_behind_takes_over_at_the_servers_time() {
+async fn deployment_manager_clock_behind_uses_server_time_for_take_over() {
     let ours = Timestamp::now();
     let servers = ours + SignedDuration::from_hours(1);
     let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&servers).unwrap();

@@ -1,4 +1,4 @@
-//! Who this cell is, for whatever it writes where other cells write as well.
+//! The identity of this cell, for writes to places that other cells write to as well.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::{
     plan,
 };
 
-/// The uid of a namespace that every cluster has from its first to its last day. Waits until the cell answers with it.
+/// Returns the uid of the cell's `kube-system` namespace, which every cluster has for its whole life. Retries until the cell
+/// answers.
 pub(super) async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -> String {
     let entry = health.watch("namespace kube-system in cell".into());
     let mut failures = 0;

@@ -1,4 +1,4 @@
-//! What the objects of a cell are looked up by.
+//! Index values for the objects of a cell.
 
 use crate::{
     api::{
@@ -8,30 +8,29 @@ use crate::{
     plan::cell::quota_trouble::Cause,
 };
 
-/// One value of an index. Each kind is a variant of its own, so that nothing that a tenant writes into one can be taken
-/// for another.
+/// One index value. Each kind of value is a separate variant, so that a value from a tenant never matches another kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Index {
-    /// What stands in this namespace.
+    /// Objects in this namespace.
     Namespace(String),
-    /// What the object with this uid controls.
+    /// Objects that the object with this uid controls.
     ControlledBy(String),
-    /// Instances of this namespace under a name that its deployment of this name may give.
+    /// Instances of this namespace that have a name which the deployment of this name may use.
     NamedAfter(String, String),
-    /// Instances of this namespace that refer to this ConfigMap or Secret.
+    /// Instances of this namespace that reference this ConfigMap or Secret.
     Needs(String, DataRef),
-    /// Instances that wait for an answer from quota, by why they get none.
+    /// Instances that wait for an answer from quota, by cause.
     Unanswered(Cause),
     /// Bindings to the NetworkContext of this namespace and name.
     Context(String, String),
     /// Locations of this city.
     City(CityCode),
-    /// Namespaces that mirror one of this project.
+    /// Namespaces that mirror a namespace of this project.
     Project(ProjectName),
 }
 
 impl Index {
-    /// What stands in this namespace.
+    /// Returns the value for the objects in this namespace.
     pub(super) fn namespace(namespace: &str) -> Self {
         Self::Namespace(namespace.to_owned())
     }

@@ -1,4 +1,4 @@
-//! Gates and readiness of an Instance on its cell.
+//! Controller of Instances on their cell: gates and readiness.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,11 +28,10 @@ impl Reconciler for InstanceController {
     const NAME: &'static str = "instance";
     type Key = ObjectKey;
 
-    /// 1. Observe: the Instance, its deployment, its networks and the data that it refers to, from the caches; only once
-    ///    all of them are filled.
-    /// 2. Plan: a gate that opens, or the status.
-    ///    What somebody else takes back again and again waits.
-    /// 3. Write, then count what the plan signals. A gate that the cell does not let open is reported on the Instance.
+    /// 1. Observe the Instance, its deployment, its networks and its referenced data, from the caches. Wait until all of them are
+    ///    filled.
+    /// 2. Plan the opening of gates, or the status. Hold back writes that another controller keeps reverting.
+    /// 3. Write, then count the signals of the plan. If the cell refuses to open a gate, report it on the Instance.
     async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {
@@ -43,7 +42,7 @@ impl Reconciler for InstanceController {
             return Ok(Next::Await);
         };
         let owner = caches.owner(&instance);
-        // One that goes may have lost its owner already, and still have a finalizer to be released.
+        // A terminating Instance may have lost its owner, and still need the removal of a finalizer.
         if owner.is_none() && instance.metadata.deletion_timestamp.is_none() {
             return Ok(Next::Await);
         }

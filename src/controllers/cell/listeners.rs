@@ -1,4 +1,4 @@
-//! Has the triggers hear of every change in the caches, for as long as they live.
+//! Registers the triggers as listeners of all caches.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Triggers {
-    /// Hears of every change on the cell, and of every one in its copies on the hub.
+    /// Listens to every change on the cell, and to every change of its copies on the hub.
     pub(super) fn listen(self: &Arc<Self>) {
         let caches = &self.caches;
         let weak = Arc::downgrade(self);

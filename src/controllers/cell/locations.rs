@@ -1,4 +1,4 @@
-//! Where a cell is: the caches of its Locations and LocationBindings.
+//! Caches of the Locations and LocationBindings, which name the cell's location.
 
 use std::{
     collections::BTreeSet,
@@ -34,14 +34,14 @@ use crate::{
     },
 };
 
-/// What serves both kinds.
+/// Group and version of both kinds.
 const GROUP_VERSION: &str = "networking.datumapis.com/v1alpha";
 
-/// One kind's cache.
+/// The cache of one kind.
 struct Places {
-    /// By [`Index::City`].
+    /// Indexed by [`Index::City`].
     store: Arc<Store<Place, Index>>,
-    /// Whether it is watched: from when the cell serves its kind.
+    /// True once the watch has started. It starts when the cell serves the kind.
     watched: AtomicBool,
 }
 
@@ -52,12 +52,12 @@ impl Default for Places {
     }
 }
 
-/// Everything that a cell knows of where it is.
+/// All known locations of a cell.
 #[derive(Default)]
 pub(super) struct Locations {
     locations: Places,
     bindings: Places,
-    /// True once decisions have begun. A kind that is watched later does not stop them.
+    /// True once decisions have begun. A watch that starts later does not stop them.
     began: AtomicBool,
 }
 
@@ -80,17 +80,17 @@ impl Locations {
         Source::ALL.into_iter().filter(|source| self.of(*source).watched.load(Ordering::Acquire)).collect()
     }
 
-    /// The kinds that are watched and whose first list has not come.
+    /// Returns the watched kinds whose first list has not arrived.
     fn unlisted(&self) -> BTreeSet<Source> {
         self.watched().into_iter().filter(|source| !self.of(*source).store.is_synced()).collect()
     }
 
-    /// True if every location is known, of the kinds that the cell serves.
+    /// True if all locations of the served kinds are known.
     pub(super) fn is_complete(&self) -> bool {
         !self.watched().is_empty() && self.unlisted().is_empty()
     }
 
-    /// True if enough is known to decide: every location, or the list of one kind has come and that of the other does not.
+    /// True if enough is known to decide: all locations, or the list of one kind while the other list does not arrive.
     pub(super) fn is_synced(&self) -> bool {
         let began = self.began.load(Ordering::Acquire) || self.is_complete();
         if began {
@@ -99,7 +99,7 @@ impl Locations {
         began
     }
 
-    /// Watches each kind from when the cell serves it; ends when both are watched and listed.
+    /// Starts the watch of each kind once the cell serves it. Ends when both kinds are watched and listed.
     pub(super) async fn run(&self, plane: &ControlPlane<plan::Cell>, scope: &Scope) {
         let entry = scope.health.watch("locations in cell".into());
         loop {
@@ -122,7 +122,7 @@ impl Locations {
                 }
             }
             match plan.next {
-                Next::Await => return, // the entry goes, the watches have their own
+                Next::Await => return, // ends the health entry: the watches have their own entries
                 Next::After(pause) => tokio::time::sleep(pause).await,
             }
         }
@@ -130,7 +130,7 @@ impl Locations {
 
     fn watch(&self, source: Source, plane: &ControlPlane<plan::Cell>, scope: &Scope) {
         let (watches, places) = (scope.watches(plane), self.of(source));
-        // First: from now on its locations are unknown until the first list is in.
+        // Set before the watch starts: the locations of this kind are unknown until its first list has arrived.
         places.watched.store(true, Ordering::Release);
         match source {
             Source::Locations => {
@@ -150,14 +150,14 @@ impl Locations {
         }
     }
 
-    /// Locations of a city, each once.
+    /// Returns the locations of a city, without duplicates.
     pub(super) fn of_city(&self, city: &CityCode) -> Vec<LocationReference> {
         let places = |source: Source| self.of(source).store.by_index(&Index::City(city.clone()));
         networks::distinct(Source::ALL.into_iter().flat_map(places).map(|place| place.reference.clone()))
     }
 }
 
-/// The plurals that the cell serves beside its locations; none when it does not know the group.
+/// Returns the plurals in the API group that the cell serves. Empty if the cell does not serve the group.
 async fn served(plane: &ControlPlane<plan::Cell>) -> Result<Vec<String>, Error> {
     let client = plane.connection().client();
     let call = || format!("discover {GROUP_VERSION} in cell");

@@ -1,4 +1,4 @@
-//! The cell controllers: deployments that Karmada brought become Instances here.
+//! Cell controllers: they run the deployments that Karmada brings to the cell as Instances.
 
 mod caches;
 mod companions;
@@ -39,28 +39,28 @@ use crate::{
 };
 
 const WORKERS: usize = 8;
-/// Workers where each project is a lane of its own, see [`super::management::WORKERS`].
+/// Number of workers if each project is a separate lane. See [`super::management::WORKERS`].
 const QUOTA_WORKERS: usize = 32;
 
-/// What a cell works with.
+/// Options of the cell controllers.
 pub struct Options {
-    /// The cell.
+    /// The connection to the cell.
     pub cell: Connection,
-    /// The hub, for the write-back; without it nothing is written back.
+    /// The connection to the hub for the write-back. Without it, Instances are not written back.
     pub hub: Option<Connection>,
-    /// Whether Instances wait for their networks.
+    /// True if Instances wait for their networks.
     pub networks: bool,
-    /// Whether Instances wait for the data that they refer to.
+    /// True if Instances wait for their referenced data.
     pub data: bool,
-    /// What the cell is called on its claims and the way to projects, when Instances wait for quota.
+    /// Names of the cell on its claims, and the connection to projects. Set if Instances wait for quota.
     pub quota: Option<(Names, Projects)>,
-    /// Without quota: whether Instances that have a ResourceClaim are let go, and their claims left behind.
+    /// True if an Instance is released although its ResourceClaim remains. Read only without quota.
     pub abandon_claims: bool,
-    /// How long to wait for what.
+    /// Intervals and limits of the operator.
     pub timing: Timing,
 }
 
-/// The cell side, watching from the moment it is made, working once it [`run`](Self::run)s.
+/// The cell side of the operator. Its watches start when it is created, and its workers start with [`run`](Self::run).
 pub struct CellControllers {
     caches: Arc<Caches>,
     backends: Option<Arc<QuotaBackends>>,
@@ -99,9 +99,9 @@ impl CellControllers {
     fn watch(&self, scope: &Scope) {
         let caches = &self.caches;
         let watches = scope.watches(&caches.plane);
-        // Where one cluster is project and cell at once, the project's originals are not the cell's to run.
+        // If one cluster is both project and cell, the cell must not run the project's originals.
         watches.written::<WorkloadDeployment, _>(label::UPSTREAM_NAMESPACE, compact::deployment, &caches.deployments);
-        // Also those that do not say whose they are: the write-back tells which label they lack.
+        // The selector includes Instances without owner labels: the write-back reports which label is missing.
         watches.written::<Instance, _>("", compact::instance, &caches.instances);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &caches.namespaces);
@@ -120,7 +120,7 @@ impl CellControllers {
         });
     }
 
-    /// Learns who this cell is; then everything begins that waits for it: quota, and the write-back.
+    /// Reads the identity of this cell, then starts quota and the write-back, which depend on it.
     fn learn_identity(&self, scope: Scope) {
         if self.backends.is_none() && self.copies.is_none() {
             return;
@@ -141,7 +141,7 @@ impl CellControllers {
         });
     }
 
-    /// Works until `stop`; what is under way then is finished first.
+    /// Runs the workers until `stop`. Reconciles in progress are finished.
     pub async fn run(&self, stop: &CancellationToken) {
         let Self { caches, backends, copies, triggers, timing, metrics } = self;
         let timing = *timing;

@@ -1,4 +1,4 @@
-//! The caches of a cell's networks.
+//! Caches of a cell's networks.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,13 +16,13 @@ use crate::{
     plan::{self, Shared, cell::networks::Observed, ownership},
 };
 
-/// Everything that a cell knows of networks.
+/// All known network objects of a cell.
 pub(super) struct Networks {
     pub(super) locations: Locations,
-    /// By [`Index::ControlledBy`] and [`Index::Context`].
+    /// Indexed by [`Index::ControlledBy`] and [`Index::Context`].
     pub(super) bindings: Arc<Store<NetworkBinding, Index>>,
     pub(super) contexts: Arc<Store<NetworkContext>>,
-    /// By [`Index::Namespace`].
+    /// Indexed by [`Index::Namespace`].
     pub(super) claims: Arc<Store<SubnetClaim, Index>>,
     pub(super) subnets: Arc<Store<Subnet>>,
 }
@@ -45,7 +45,7 @@ impl Default for Networks {
 }
 
 impl Networks {
-    /// Whether everything is known that a decision reads.
+    /// True if all caches are filled that a decision reads.
     pub(super) fn is_synced(&self) -> bool {
         self.locations.is_synced()
             && self.bindings.is_synced()
@@ -54,7 +54,7 @@ impl Networks {
             && self.subnets.is_synced()
     }
 
-    /// Starts the watches, those of locations aside.
+    /// Starts the watches, except those of locations.
     pub(super) fn start(&self, watches: &Watches<'_, plan::Cell>) {
         watches.written::<NetworkBinding, _>("", |b| b, &self.bindings);
         watches.objects::<NetworkContext, _>("", |c| c, &self.contexts);
@@ -62,7 +62,7 @@ impl Networks {
         watches.objects::<Subnet, _>("", |s| s, &self.subnets);
     }
 
-    /// What is known of the networks of a deployment's first `interfaces` interfaces.
+    /// Returns the facts about the networks of a deployment's first `interfaces` interfaces.
     pub(super) fn observe(&self, deployment: &WorkloadDeployment, interfaces: usize) -> Observed {
         let city = CityCode::parse(&deployment.spec.city_code);
         let uid = deployment.uid().unwrap_or_default();

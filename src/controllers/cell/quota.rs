@@ -1,4 +1,4 @@
-//! Instances -> ResourceClaims in their projects' control planes, and what came of them.
+//! Controller of quota: claims it for each Instance in the project's control plane, and reports the result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,19 +45,19 @@ impl Reconciler for QuotaController {
     const NAME: &'static str = "quota";
     type Key = QuotaKey;
 
-    /// 1. Observe: the Instance and where its claim is to be, from the caches; only once they are filled, and the cell
-    ///    knows who it is. A claim whose Instance is gone is released.
-    /// 2. Observe its claim: from the watch of its project, or by a live read while that watch does not work.
-    /// 3. Plan: the claim, the finalizer that holds it, or what is reported on the Instance.
-    /// 4. Write; when the project's control plane refuses, observe that and plan once more.
+    /// 1. Observe the Instance and the address of its claim, from the caches. Wait until they are filled and the cell's identity
+    ///    is known. Release the claim of an Instance that does not exist.
+    /// 2. Observe its claim, from the watch of its project, or by a live read while that watch does not work.
+    /// 3. Plan the claim, the finalizer that holds it, or the status of the Instance.
+    /// 4. Write. If the project's control plane refuses, observe that and plan once more.
     async fn reconcile(&self, key: &QuotaKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
-        // Whatever is not known yet enqueues every key once it is.
+        // Each missing fact enqueues every key once it is known.
         let Some(cell) = self.backends.identity() else { return Ok(Next::Await) };
         if !caches.is_synced() || caches.instances.is_unreadable(&key.instance) {
             return Ok(Next::Await);
         }
-        // One lane has the Instance: two would make its claim side by side.
+        // Each Instance belongs to one lane: two lanes would create its claim at the same time.
         let right = self.backends.key(&key.instance);
         if right != *key && !self.is_claims_alone(key) {
             self.backends.queue.add(right);
@@ -68,7 +68,7 @@ impl Reconciler for QuotaController {
             self.contests.forget(&key.instance);
             return self.reclaim(cell, key, address.ok(), now).await;
         };
-        // One that goes may have lost its owner already, and still has a claim to let go of.
+        // A terminating Instance may have lost its owner, and still have a claim to release.
         if instance.metadata.deletion_timestamp.is_none() && caches.owner(&instance).is_none() {
             return Ok(Next::Await);
         }
@@ -90,7 +90,7 @@ impl Reconciler for QuotaController {
                 return self.report(key, Observed { claim: Claim::Unknown(trouble), ..observed }, now).await;
             }
         };
-        // What runs on a grant asks nobody: the watch has it looked at once it works.
+        // An Instance that runs on a grant causes no request. It is reconciled once the watch works.
         if !backend.claims.is_synced() && quota::runs_on_a_grant(&observed.instance) {
             return Ok(Next::Await);
         }
@@ -103,7 +103,7 @@ impl Reconciler for QuotaController {
 }
 
 impl QuotaController {
-    /// Observes the claim, plans and writes; whatever the backend does not answer becomes the Instance's reason.
+    /// Observes the claim, plans and writes. A failure of the backend becomes the reason on the Instance.
     async fn ensure(
         &self,
         key: &QuotaKey,
@@ -113,8 +113,8 @@ impl QuotaController {
     ) -> Result<Next, Error> {
         let namespace = observed.address.as_ref().map(|address| address.namespace.clone()).unwrap_or_default();
         let place = ObjectKey::new(&namespace, &names::resource_claim_name(&observed.instance.name_any()));
-        // While the watch works, it knows, but for another's claim, which it does not show. Else each look is a call of its
-        // own: a read, and no attempt to make what is there.
+        // A working watch is complete, except for another cell's claim, which it does not show. Without it, each reconcile reads
+        // the claim. It never tries to create an existing claim.
         observed.watched = backend.claims.is_live() && !quota::is_held_elsewhere(&observed.instance);
         let mut seen = if observed.watched {
             Ok(backend.claims.get(&place).map(Shared::from))
@@ -139,14 +139,14 @@ impl QuotaController {
             let came = |sent| round.came(sent);
             let done = carry_out_each(&self.caches.plane, &backend.plane, &plan, &self.metrics, came).await;
             match (done, failed) {
-                // Reported; and the next attempt waits as failures do, longer and longer.
+                // The failure is reported. The error makes the next attempt wait with back-off.
                 (Ok(Next::After(_)), Some(error)) => return Err(error),
                 (Err(Stopped { at: End::Remote, error }), None) if !retried => {
                     retried = true;
                     seen = match error {
-                        // The claim that was judged has just been deleted: the backend has answered.
+                        // The claim was deleted after it was judged: the backend has answered.
                         Error::NotThere(_) => Ok(None),
-                        // Somebody's claim of this name, that our watch does not show or has not shown yet.
+                        // There is a claim of this name that our watch does not show, or does not show yet.
                         error if error.class() == Class::Conflict => {
                             observed.watched = false;
                             self.read(&observed.cell, &observed.instance, backend, &place).await
@@ -166,8 +166,8 @@ impl QuotaController {
         }
     }
 
-    /// A live read of a claim. The cache takes it over when the watch has it under its selector: whoever looks next must
-    /// not think that it is absent, and make it once more.
+    /// Reads a claim live. The cache stores it if the watch selects it. Otherwise the next reconcile would take it as absent, and
+    /// create it again.
     async fn read(
         &self,
         cell: &Identity,
@@ -185,7 +185,7 @@ impl QuotaController {
         Ok(Some(claim.into()))
     }
 
-    /// Plans, and counts what the plan signals.
+    /// Plans, and counts the signals of the plan.
     fn plan(&self, key: &QuotaKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Project>, Signal> {
         let plan = quota::plan(observed, now.time);
         record(Self::NAME, key, observed, now, &plan);
@@ -198,8 +198,8 @@ impl QuotaController {
         plan
     }
 
-    /// Says on the Instance why quota cannot even be asked. The namespace's labels enqueue it again, and so does the end
-    /// of the wait.
+    /// Reports on the Instance why quota cannot be requested. The namespace's labels enqueue the Instance again, and so does the
+    /// end of the interval.
     async fn report(&self, key: &QuotaKey, observed: Observed, now: Now) -> Result<Next, Error> {
         let mut plan = self.plan(key, &observed, now);
         let regarding = Regarding::of(&*observed.instance);
@@ -213,7 +213,7 @@ impl QuotaController {
         Ok(plan.next)
     }
 
-    /// Whether nothing is left here of what a key stands for, its namespace included: whose it was its claim alone says.
+    /// True if the Instance and its namespace no longer exist on this cell. Then only the claim itself names its owner.
     fn is_claims_alone(&self, key: &QuotaKey) -> bool {
         let namespace = ObjectKey::new("", &key.instance.namespace);
         key.project.is_some()
@@ -221,8 +221,8 @@ impl QuotaController {
             && !self.caches.instances.contains(&key.instance)
     }
 
-    /// A claim whose Instance is gone, left behind when its backend was away for too long, or when the Instance was removed
-    /// by hand, its namespace with it.
+    /// Releases the claim of an Instance that does not exist. The claim was left behind during a long outage of its backend, or
+    /// the Instance was deleted by hand together with its namespace.
     async fn reclaim(&self, cell: Identity, key: &QuotaKey, address: Option<Address>, now: Now) -> Result<Next, Error> {
         let project = address.as_ref().map(|address| &address.project).or(key.project.as_ref());
         let Some(backend) = project.and_then(|project| self.backends.known(project)) else { return Ok(Next::Await) };
@@ -240,7 +240,7 @@ impl QuotaController {
     }
 }
 
-/// What a failed call means for the Instance that waits.
+/// Translates a failed call into the trouble to report on the Instance.
 fn trouble(error: &Error) -> Trouble {
     let cause = match (error.missing(), error.class()) {
         (Some("projects"), _) => Cause::NoProject,

@@ -1,4 +1,4 @@
-//! The control planes of the projects that have Instances on a cell, as far as quota goes.
+//! Quota in the control planes of the projects that have Instances on a cell.
 
 use std::{
     collections::BTreeMap,
@@ -34,10 +34,10 @@ use crate::{
     timing::Timing,
 };
 
-/// An Instance. Its project is the lane, so that one whose quota is away delays no other.
+/// Key of an Instance. Its project is the lane, so that an outage of one project's quota delays no other project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QuotaKey {
-    /// The project that pays for it; none while that is not known.
+    /// The project whose quota the Instance uses. `None` while it is unknown.
     pub(super) project: Option<ProjectName>,
     pub(super) instance: ObjectKey,
 }
@@ -62,10 +62,10 @@ impl Key for QuotaKey {
     }
 }
 
-/// The quota of every project that has Instances on this cell.
+/// The quota backends of all projects with Instances on this cell.
 pub(super) struct QuotaBackends {
     caches: Arc<Caches>,
-    /// What the cell is called on its claims.
+    /// The names of the cell on its claims.
     names: Names,
     projects: Projects,
     backends: Mutex<BTreeMap<ProjectName, Arc<Backend>>>,
@@ -76,25 +76,25 @@ pub(super) struct QuotaBackends {
     stop: CancellationToken,
 }
 
-/// One project's control plane, as far as quota goes.
+/// The quota backend of one project.
 pub(super) struct Backend {
     pub(super) plane: ControlPlane<plan::Project>,
-    /// Claims of every cell of this name; the watch cannot ask for those of this one, as Go's carry no uid.
+    /// Claims of all cells of this name. The watch cannot select by this cell's uid, because claims of the Go operator have none.
     pub(super) claims: Arc<Store<ResourceClaim>>,
-    /// When its watch was started.
+    /// The time when its watch started.
     pub(super) since: Instant,
-    /// Whether a claim was left behind there because there is no such project any more.
+    /// True if a claim was left behind because the project does not exist any more.
     gone: AtomicBool,
     stop: CancellationToken,
 }
 
 impl Backend {
-    /// A claim is left behind, for there is no such project any more: its watch will not say so.
+    /// Marks the project as deleted, after a claim was left behind. Its watch cannot report that.
     pub(super) fn give_up(&self) {
         self.gone.store(true, Ordering::Relaxed);
     }
 
-    /// A claim that this cell has made for an Instance, in whatever namespace of the project.
+    /// Returns the claim that this cell created for an Instance, in any namespace of the project.
     pub(super) fn claim_for(&self, cell: &Identity, instance: &ObjectKey) -> Option<Arc<ResourceClaim>> {
         let is_for = |claim: &ResourceClaim| {
             let of = claim::instance_of(claim).filter(|_| cell.has_made(claim));
@@ -125,7 +125,7 @@ impl QuotaBackends {
         }
     }
 
-    /// This cell on its claims; nothing until its uid is known.
+    /// Returns this cell's identity on its claims. `None` until its uid is known.
     pub(super) fn identity(&self) -> Option<Identity> {
         Some(Identity { uid: self.caches.uid.get()?.clone(), names: self.names.clone() })
     }
@@ -134,12 +134,12 @@ impl QuotaBackends {
         self.backends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The backend of a project that has one already.
+    /// Returns the backend of a project if it exists.
     pub(super) fn known(&self, project: &ProjectName) -> Option<Arc<Backend>> {
         self.backends().get(project).cloned()
     }
 
-    /// The project's backend; the first call starts its watch, at `now`.
+    /// Returns the project's backend. The first call starts its watch, at `now`.
     pub(super) fn backend(self: &Arc<Self>, project: &ProjectName, now: Instant) -> Result<Arc<Backend>, Trouble> {
         let mut backends = self.backends();
         if let Some(backend) = backends.get(project) {
@@ -173,14 +173,14 @@ impl QuotaBackends {
         Ok(backend)
     }
 
-    /// Lets go of the project that a namespace mirrors (of any, where that is not known any more), when it has no Instance
-    /// here any more, and no claim of this cell: one that was left behind is given up first.
+    /// Removes the backend of the project that a namespace mirrors, if it has no Instance on this cell and no claim of this cell.
+    /// If the project of the namespace is unknown, all backends are checked, and their left-behind claims are released first.
     pub(super) fn retire_unused(&self, namespace: &str) {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         if let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) {
             return self.retire(&project);
         }
-        // Nobody can say any more whose it was: it may have gone before what was in it.
+        // The project of the namespace is unknown. The namespace may have been deleted before its Instances.
         let all: Vec<ProjectName> = self.backends().keys().cloned().collect();
         for project in &all {
             self.enqueue_claims(project, |of| of == namespace);
@@ -199,7 +199,7 @@ impl QuotaBackends {
             if backend.claims.is_live() {
                 return !backend.claims.values().iter().any(|claim| cell.has_made(claim));
             }
-            // Where the control plane has gone with its project no watch will ever work, and no claim is left to give up.
+            // If the control plane was deleted with its project, no watch will ever work, and no claim is left to release.
             backend.gone.load(Ordering::Relaxed)
         };
         if !backends.get(project).is_some_and(is_done) {
@@ -211,22 +211,22 @@ impl QuotaBackends {
         }
     }
 
-    /// The key of an Instance.
+    /// Returns the key of an Instance.
     pub(super) fn key(&self, instance: &ObjectKey) -> QuotaKey {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", &instance.namespace));
         let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| project));
         QuotaKey { project, instance: instance.clone() }
     }
 
-    /// The quota of an Instance is looked at.
+    /// Enqueues an Instance.
     pub(super) fn enqueue(&self, instance: &ObjectKey) {
         self.queue.add(self.key(instance));
     }
 
-    /// A project's quota answers again: each of its Instances is looked at.
+    /// Enqueues the Instances of a project whose quota answers again.
     fn enqueue_project(&self, project: &ProjectName) {
         if let Some(backend) = self.known(project) {
-            backend.gone.store(false, Ordering::Relaxed); // it is there after all
+            backend.gone.store(false, Ordering::Relaxed); // the project exists after all
         }
         self.queue.retry_now(&Some(project.clone()));
         for namespace in self.caches.namespaces_of(project) {
@@ -239,14 +239,14 @@ impl QuotaBackends {
         self.retire(project);
     }
 
-    /// Every claim for an Instance of this namespace is looked at, also when its Instance is gone.
+    /// Enqueues each claim for an Instance of this namespace. The Instance may no longer exist.
     pub(super) fn enqueue_claims_for(&self, namespace: &str) {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
         self.enqueue_claims(&project, |of| of == namespace);
     }
 
-    /// Every claim in a project that may be this cell's is looked at whose Instance is, or was, in one of these namespaces.
+    /// Enqueues each claim in a project that may be this cell's, and whose Instance is or was in one of these namespaces.
     fn enqueue_claims(&self, project: &ProjectName, namespaces: impl Fn(&str) -> bool) {
         let Some(backend) = self.known(project) else { return };
         let cell = self.identity();
@@ -257,7 +257,7 @@ impl QuotaBackends {
         }
     }
 
-    /// A claim changed: the Instance that it is for is looked at.
+    /// Enqueues the Instance whose claim changed.
     fn on_claim(&self, project: &ProjectName, change: &Change<'_, ResourceClaim>) {
         let concerned = triggers::after_quota_claim(self.identity().as_ref(), &delta(change));
         if let Some((namespace, name)) = concerned {

@@ -20,12 +20,12 @@ use crate::{
     },
 };
 
-/// A cell that does not answer, with the quota of one project engaged; it holds no namespace and no Instance.
+/// Returns the controller of a cell that does not answer, with one engaged project. It has no namespace and no Instance.
 fn controller() -> (QuotaController, ProjectName) {
     controller_of("http://127.0.0.1:9")
 }
 
-/// The same for a cell and a project at this address.
+/// Returns the same for a cell and a project at this address.
 fn controller_of(url: &str) -> (QuotaController, ProjectName) {
     let config = || kube::Config::new(url.parse().unwrap());
     let features = Features { networks: false, quota: true, abandon_claims: false, data: false };
@@ -46,7 +46,7 @@ fn controller_of(url: &str) -> (QuotaController, ProjectName) {
     (QuotaController { caches, contests, backends, timing, metrics }, project)
 }
 
-/// A claim for Instance `ns-gone/web-0` that the cell with this uid has made.
+/// Adds a claim for Instance `ns-gone/web-0` that the cell with this uid created.
 fn left_behind(controller: &QuotaController, project: &ProjectName, cell: &str, version: u64) {
     let claim: ResourceClaim = serde_json::from_value(json!({
         "metadata": {
@@ -65,10 +65,9 @@ fn key(project: Option<&ProjectName>) -> QuotaKey {
     QuotaKey { project: project.cloned(), instance: ObjectKey::new("ns-gone", "web-0") }
 }
 
-/// Found by reading: where the namespace of an Instance went before anybody had released its claim, nothing said any more
-/// which project had it, and the claim stayed for ever.
+/// If an Instance's namespace was deleted before its claim was released, the project was unknown and the claim stayed.
 #[tokio::test]
-async fn a_claim_is_given_up_whose_namespace_on_the_cell_is_gone_after_a_live_look_for_its_instance() {
+async fn claim_of_deleted_namespace_is_released_after_live_read_of_instance() {
     let (controller, project) = controller();
     left_behind(&controller, &project, "uid-of-dfw", 9);
     let error = controller.reconcile(&key(Some(&project)), Now::read(), Duration::ZERO).await.unwrap_err().to_string();
@@ -87,7 +86,7 @@ async fn a_claim_is_given_up_whose_namespace_on_the_cell_is_gone_after_a_live_lo
 }
 
 #[tokio::test]
-async fn the_key_of_one_whose_namespace_is_there_belongs_in_its_own_lane() {
+async fn quota_key_with_existing_namespace_moves_to_its_own_lane() {
     let (controller, project) = controller();
     left_behind(&controller, &project, "uid-of-dfw", 9);
     let namespace = Incoming {
@@ -100,9 +99,9 @@ async fn the_key_of_one_whose_namespace_is_there_belongs_in_its_own_lane() {
     assert_eq!(controller.reconcile(&key(Some(&project)), Now::read(), Duration::ZERO).await.unwrap(), Next::Await);
 }
 
-/// Found by reading: what RBAC says of this operator went to the Instance, and from there to the tenant.
+/// The API server's RBAC message was reported on the Instance, and so reached the tenant.
 #[test]
-fn what_a_tenant_reads_of_quota_names_no_account() {
+fn quota_message_for_tenants_names_no_account() {
     let denied = |code: u16| {
         let message = r#"resourceclaims is forbidden: User "cell-dfw" cannot create resource"#;
         let status = kube::core::Status::failure(message, "").with_code(code).boxed();
@@ -114,9 +113,9 @@ fn what_a_tenant_reads_of_quota_names_no_account() {
     }
 }
 
-/// Found by reading: the watch of a project whose control plane was gone was tried for ever.
+/// The watch of a project whose control plane was deleted was retried without end.
 #[tokio::test]
-async fn the_quota_of_a_project_that_is_gone_is_let_go_once_its_last_claim_is_left_behind() {
+async fn quota_backend_of_deleted_project_is_removed_after_last_claim() {
     let (controller, project) = controller();
     let known = || controller.backends.known(&project);
     controller.backends.retire_unused("ns-gone");
@@ -140,9 +139,9 @@ async fn the_quota_of_a_project_that_is_gone_is_let_go_once_its_last_claim_is_le
     assert!(known().is_none());
 }
 
-/// A granted claim that had just gone was an error; the Instance waited for a retry.
+/// The recent deletion of a granted claim was an error, and the Instance waited for a retry.
 #[tokio::test]
-async fn granted_claim_that_has_just_gone_is_created_again_in_the_same_look() {
+async fn granted_claim_just_deleted_is_recreated_in_same_reconcile() {
     let server = StubServer::start(None, |request| match request.line.split_once(' ') {
         Some(("GET", _)) => not_found("resourceclaims", "web-0"),
         _ => (201, serde_json::from_str(&request.body).unwrap_or_default()),

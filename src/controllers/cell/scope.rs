@@ -1,4 +1,4 @@
-//! What the watches of a cell share.
+//! Dependencies that the watches of a cell share.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::{
     timing::Timing,
 };
 
-/// Where watches report to, how long they wait, and until when they run.
+/// Health, metrics, intervals and stop signal of the watches.
 #[derive(Clone)]
 pub(super) struct Scope {
     pub(super) health: Health,
     pub(super) metrics: Metrics,
     pub(super) timing: Timing,
     pub(super) stop: CancellationToken,
-    /// What is done when a cache has been filled anew.
+    /// Called after a cache was filled again.
     pub(super) on_fresh: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Scope {
-    /// The watches of a control plane that all tenants of the cell share.
+    /// Returns the watches of a control plane that all tenants of the cell share.
     pub(super) fn watches<'a, P: Plane>(&'a self, plane: &'a ControlPlane<P>) -> Watches<'a, P> {
         Watches {
             plane,

@@ -1,4 +1,4 @@
-//! Puts keys into the queues: what a change concerns, its plan says; who that is by name is looked up here.
+//! Enqueues the work of each change. The plan names the work, and this module looks up the keys.
 
 use std::{
     collections::BTreeSet,
@@ -23,17 +23,17 @@ use crate::{
     },
 };
 
-/// The queues of a cell, and who looks up by name whom a change concerns.
+/// The queues of a cell, and the lookup of keys for a change.
 pub(super) struct Triggers {
     pub(super) caches: Arc<Caches>,
     pub(super) deployments: Arc<Queue<ObjectKey>>,
     pub(super) instances: Arc<Queue<ObjectKey>>,
-    /// With the quota feature.
+    /// Set only with the quota feature.
     quota: Option<Arc<QuotaBackends>>,
-    /// With a hub to write back to.
+    /// Set only with a hub for the write-back.
     pub(super) copies: Option<Arc<Copies>>,
     metrics: Metrics,
-    /// Who counts and tells: of two at a time, the one who counted first might tell last.
+    /// Serializes the counting of a gauge and its report. Otherwise an older count could be reported last.
     counting: Mutex<()>,
 }
 
@@ -55,14 +55,14 @@ impl Triggers {
         }
     }
 
-    /// What a change concerns.
+    /// Enqueues the work that a change causes.
     pub(super) fn after(&self, change: &Change<'_>) {
         for work in triggers::after(change) {
             self.enqueue(work);
         }
     }
 
-    /// Work that a change brings.
+    /// Enqueues one piece of work.
     fn enqueue(&self, work: Work) {
         match work {
             Work::Deployment(namespace, name) => self.deployments.add(ObjectKey::new(&namespace, &name)),
@@ -105,7 +105,7 @@ impl Triggers {
         }
     }
 
-    /// Everything that is done for an Instance.
+    /// Enqueues all work on an Instance.
     fn enqueue_instance(&self, instance: &ObjectKey) {
         self.instances.add(instance.clone());
         if let Some(copies) = &self.copies {
@@ -116,21 +116,21 @@ impl Triggers {
         }
     }
 
-    /// Everything that is done for the Instances under this index value.
+    /// Enqueues all work on the Instances with this index value.
     fn enqueue_instances_by(&self, index: &Index) {
         for instance in self.caches.instances.keys_by_index(index) {
             self.enqueue_instance(&instance);
         }
     }
 
-    /// Everything that is done for the Instances that a deployment controls.
+    /// Enqueues all work on the Instances that a deployment controls.
     fn enqueue_instances_of(&self, deployment: &ObjectKey) {
         if let Some(deployment) = self.caches.deployments.get(deployment) {
             self.enqueue_instances_by(&Index::ControlledBy(deployment.uid().unwrap_or_default()));
         }
     }
 
-    /// Deployments with a binding to a context, and their Instances.
+    /// Enqueues deployments with a binding to a context, and their Instances.
     fn enqueue_users_of_context(&self, namespace: String, context: String) {
         let Some(networks) = &self.caches.networks else { return };
         for binding in networks.bindings.by_index(&Index::Context(namespace, context)) {
@@ -142,14 +142,14 @@ impl Triggers {
         }
     }
 
-    /// Every Instance.
+    /// Enqueues all Instances.
     pub(super) fn enqueue_instances(&self) {
         for instance in self.caches.instances.keys() {
             self.enqueue_instance(&instance);
         }
     }
 
-    /// A cache has been filled anew: everything is looked at, and what failed meanwhile is tried now.
+    /// Enqueues everything after a cache was filled again, and ends the back-off of failed keys.
     pub(super) fn enqueue_everything(&self) {
         for queue in [&self.deployments, &self.instances] {
             queue.retry_all_now();
@@ -161,7 +161,7 @@ impl Triggers {
         self.enqueue_copies();
     }
 
-    /// The hub's cache, or the cell's, has been filled anew: every copy is looked at.
+    /// Enqueues all copies after the cache of the hub or of the cell was filled again.
     pub(super) fn enqueue_copies(&self) {
         let Some(copies) = &self.copies else { return };
         copies.queue.retry_all_now();
@@ -170,7 +170,7 @@ impl Triggers {
         }
     }
 
-    /// The copy of every Instance of a namespace, and every copy there that may have lost its Instance.
+    /// Enqueues the copy of each Instance of a namespace, and each copy there that may have lost its Instance.
     fn enqueue_copies_in(&self, namespace: &str) {
         let Some(copies) = &self.copies else { return };
         let there = copies.store.keys().into_iter().filter(|copy| &*copy.namespace == namespace);
@@ -179,14 +179,14 @@ impl Triggers {
         }
     }
 
-    /// Keeps the gauge of those who wait for quota.
+    /// Updates the gauge of Instances that wait for quota.
     fn count_unanswered(&self, cause: Cause) {
         let _counting = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.caches.instances.count_by_index(&Index::Unanswered(cause));
         self.metrics.quota_unanswered(cause.label(), waiting);
     }
 
-    /// Keeps the gauges of a namespace.
+    /// Updates the gauges of a namespace.
     fn count_companions(&self, namespace: &str) {
         let Some(companions) = &self.caches.companions else { return };
         let expected: BTreeSet<DataRef> = self
@@ -215,9 +215,9 @@ mod tests {
         plan::cell::Features,
     };
 
-    /// Found by reading: an alert asked how often a look gave no answer, of a reason that nobody looks at twice.
+    /// An alert counted unanswered requests, although some reasons cause no second request.
     #[tokio::test]
-    async fn who_waits_for_quota_is_told_by_reason_for_as_long_as_he_waits() {
+    async fn unanswered_gauge_counts_waiting_instances_by_reason() {
         let plane = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
         let caches = Arc::new(Caches::new(ControlPlane::new("cell", plane), Features::default()));
         let metrics = Metrics::default();
@@ -244,7 +244,7 @@ mod tests {
             text.lines().find_map(|line| line.strip_prefix(&start)).map(str::to_owned)
         };
         assert_eq!(told("no_budget"), None);
-        // A process that has just begun learns it of a list.
+        // A new process gets the Instance from its first list.
         caches.instances.replace(vec![saying("2", "QuotaNoBudget")], 2);
         assert_eq!(told("no_budget").as_deref(), Some("1"));
         caches.instances.observe(saying("3", "QuotaMisconfigured"));
@@ -253,9 +253,9 @@ mod tests {
         assert_eq!(told("misconfigured").as_deref(), Some("0"));
     }
 
-    /// Seen under Prometheus: what was counted of each namespace stayed for as long as the namespace did.
+    /// The gauges of each namespace stayed for as long as the namespace existed.
     #[tokio::test]
-    async fn what_is_counted_of_a_namespace_is_forgotten_with_its_last_deployment() {
+    async fn metrics_of_namespace_are_removed_with_its_last_deployment() {
         let plane = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
         let features = Features { networks: false, quota: false, abandon_claims: false, data: true };
         let caches = Arc::new(Caches::new(ControlPlane::new("cell", plane), features));

@@ -1,4 +1,4 @@
-//! Instances of this cell -> their copies on the hub.
+//! Controller of the write-back: copies Instances of this cell to the hub.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
     timing::Timing,
 };
 
-/// The hub, and the copies there that this cell wrote.
+/// The hub, and this cell's copies there.
 pub(super) struct Copies {
     pub(super) hub: ControlPlane<Hub>,
     pub(super) store: Arc<Store<Instance>>,
@@ -40,14 +40,14 @@ impl Copies {
         Self { hub, store: Arc::new(Store::new(|_, _| Vec::new())), queue: Arc::default() }
     }
 
-    /// Starts the watch of the hub: of the copies that carry the uid of this cell.
+    /// Starts the watch of the copies on the hub that carry this cell's uid.
     pub(super) fn start(&self, cell: &str, scope: &Scope) {
         let selector = format!("{}={cell}", label::CELL_UID);
         scope.watches(&self.hub).written::<Instance, _>(&selector, compact::instance_copy, &self.store);
     }
 }
 
-/// Copies each Instance to the hub, and takes its copy away when it is gone.
+/// Copies each Instance to the hub, and deletes the copy of an Instance that does not exist.
 pub(super) struct WriteBackController {
     pub(super) caches: Arc<Caches>,
     pub(super) contests: Contests,
@@ -60,13 +60,13 @@ impl Reconciler for WriteBackController {
     const NAME: &'static str = "write-back";
     type Key = ObjectKey;
 
-    /// 1. Observe: the Instance, its deployment and its copy, from the caches; only once they are filled, and the cell
-    ///    knows who it is.
-    /// 2. Plan: the next write that brings the copy nearer to the Instance.
-    /// 3. Write, behind the live reads that the plan demands.
-    ///    Where the cell does not say whose the Instance is, the hub is read, and it is planned once more.
-    /// 4. Where a new copy finds another in its place, read that one, and decide who gives way.
-    /// 5. What fails for longer than the grace is reported on the Instance.
+    /// 1. Observe the Instance, its deployment and its copy, from the caches. Wait until they are filled and the cell's identity
+    ///    is known.
+    /// 2. Plan the next write that brings the copy closer to the Instance.
+    /// 3. Write after the live reads that the plan requires. If the cell does not know the Instance's project or owner, read the
+    ///    hub and plan once more.
+    /// 4. If a new copy finds another copy of its name, read that copy, and decide which cell keeps it.
+    /// 5. Report on the Instance a failure that lasts longer than the grace period.
     async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(mut observed) = self.observe(key) else { return Ok(Next::Await) };
         let done = self.bring(key, &mut observed, now).await;
@@ -85,7 +85,7 @@ fn decide(key: &ObjectKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Hub
 }
 
 impl WriteBackController {
-    /// Brings the copy nearer to the Instance.
+    /// Writes the next step of the copy.
     async fn bring(&self, key: &ObjectKey, observed: &mut Observed, now: Now) -> Result<Next, Error> {
         let hub = &self.copies.hub;
         let mut plan = decide(key, observed, now);
@@ -95,10 +95,10 @@ impl WriteBackController {
         }
         let creates = plan.signals.contains(&Signal::Creates);
         match self.carry_out(key, observed, plan, now).await {
-            // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
-            // Karmada reports the cell's deployment of a new owner, which enqueues the Instance again.
+            // The copy would have no owner on the hub: the deployment is terminating, or the hub was rebuilt. Karmada then brings
+            // a new owner to the cell's deployment, which enqueues the Instance again.
             Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
-            // A copy is there that the watch of our own does not show.
+            // There is a copy that the watch of our own copies does not show.
             Err(Error::StillThere(_)) if creates => {
                 let other = hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await?;
                 observed.rival = other.map_or(Rival::Absent, |other| Rival::Present(other.into()));
@@ -109,7 +109,7 @@ impl WriteBackController {
         }
     }
 
-    /// Carries a plan out, but for what somebody else takes back again and again.
+    /// Sends the writes of a plan, except those that another controller keeps reverting.
     async fn carry_out(
         &self,
         key: &ObjectKey,
@@ -131,7 +131,7 @@ impl WriteBackController {
         Ok(carry_out_each(&self.caches.plane, &self.copies.hub, &plan, &self.metrics, came).await?)
     }
 
-    /// Whose an Instance is, by the hub's own word.
+    /// Reads an Instance's project and owner from the hub.
     async fn ask(&self, observed: &Observed) -> Result<OnHub, Error> {
         let (hub, namespace) = (&self.copies.hub, &observed.object.namespace);
         let found = hub.read_metadata(&Object::named::<Namespace>("", namespace)).await?;
@@ -144,8 +144,8 @@ impl WriteBackController {
         Ok(OnHub::Read { labels, deployment: deployment.and_then(|deployment| deployment.uid) })
     }
 
-    /// What is known of one Instance and its copy; nothing while any of it is unknown. A cache that has been filled
-    /// enqueues every key again, and so does the cell's uid.
+    /// Returns the facts about one Instance and its copy. `None` while one of them is unknown. A filled cache enqueues every key
+    /// again, and so does the cell's uid.
     fn observe(&self, key: &ObjectKey) -> Option<Observed> {
         let (caches, copies) = (&self.caches, &self.copies.store);
         let cell = caches.uid.get().filter(|_| caches.is_synced() && copies.is_synced())?;
