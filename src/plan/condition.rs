@@ -1,4 +1,4 @@
-//! Conditions: one constructor that keeps transition times honest.
+//! Conditions. One constructor keeps the transition time unless the status changes.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,34 +9,34 @@ use crate::api::{
     reason::Reason,
 };
 
-/// What a condition says, without the time it says it since.
+/// The content of a condition, without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it holds.
+    /// The status of the condition.
     pub status: ConditionStatus,
-    /// Why, for machines.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// Why, for people.
+    /// The message, for users.
     pub message: String,
 }
 
 impl Verdict {
-    /// It holds.
+    /// Returns a verdict with status True.
     pub fn yes(reason: Reason, message: impl Into<String>) -> Self {
         Self { status: ConditionStatus::True, reason, message: message.into() }
     }
 
-    /// It does not.
+    /// Returns a verdict with status False.
     pub fn no(reason: Reason, message: impl Into<String>) -> Self {
         Self { status: ConditionStatus::False, reason, message: message.into() }
     }
 
-    /// Nobody knows whether it holds.
+    /// Returns a verdict with status Unknown.
     pub fn unknown(reason: Reason, message: impl Into<String>) -> Self {
         Self { status: ConditionStatus::Unknown, reason, message: message.into() }
     }
 
-    /// The condition to write in place of the one in `old`: its transition time stays unless the status changes.
+    /// Returns the condition that replaces the one in `old`. Its transition time is kept unless the status changes.
     pub fn into_condition(self, old: &[Condition], type_: &str, generation: Option<i64>, now: Timestamp) -> Condition {
         let before = find(old, type_).filter(|c| c.status == self.status);
         Condition {
@@ -50,20 +50,20 @@ impl Verdict {
     }
 }
 
-/// What a message says of its own, before another component's words, which follow the first colon.
+/// Returns our own part of a message. Another component's words follow after the first colon.
 pub fn own_words(message: &str) -> &str {
     message.split_once(": ").map_or(message, |(own, _)| own)
 }
 
-/// Whether two messages say the same but for numbers in another component's words, which follow the first colon: a port, a
-/// resourceVersion, a time. Each attempt has others, and none is worth a write.
+/// True if two messages differ only in numbers of another component's words, which follow the first colon: a port, a
+/// resourceVersion, a time. Each attempt has other numbers, and they are not worth a write.
 pub fn differs_in_their_numbers_alone(one: &str, other: &str) -> bool {
     differs_in_theirs_alone(one, other, |theirs| {
         theirs.split(|c: char| c.is_ascii_digit()).filter(|words| !words.is_empty()).collect()
     })
 }
 
-/// The same where they may differ in whole words that have a number in them: the id of a request, the name of a pod.
+/// True if two messages differ only in words with a digit, in another component's words: the id of a request, the name of a pod.
 pub fn differs_in_their_marks_alone(one: &str, other: &str) -> bool {
     let has_number = |word: &str| word.contains(|c: char| c.is_ascii_digit());
     differs_in_theirs_alone(one, other, |theirs| {
@@ -71,7 +71,7 @@ pub fn differs_in_their_marks_alone(one: &str, other: &str) -> bool {
     })
 }
 
-/// Whether two messages differ in another component's words alone, and not in what `kept` keeps of these.
+/// True if two messages differ only in another component's words, and `kept` returns the same for both.
 fn differs_in_theirs_alone(one: &str, other: &str, kept: impl Fn(&str) -> Vec<&str>) -> bool {
     match (one.split_once(": "), other.split_once(": ")) {
         (Some((own, theirs)), Some((other_own, other_theirs))) => {
@@ -81,17 +81,17 @@ fn differs_in_theirs_alone(one: &str, other: &str, kept: impl Fn(&str) -> Vec<&s
     }
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// Whether the condition of this type is True.
+/// True if the condition of this type has status True.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|c| c.status == ConditionStatus::True)
 }
 
-/// The wire carries whole seconds; more would make every comparison with the stored object fail.
+/// Returns the time in whole seconds, as the API stores it. With fractions, each comparison with the stored object would fail.
 pub(super) fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transition_time_moves_with_the_status_alone() {
+    fn condition_transition_time_changes_only_with_status() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let first = Verdict::no(Reason::from("Waiting"), "a").into_condition(&[], "Ready", Some(1), at(10));
         let same = Verdict::no(Reason::from("Other"), "b").into_condition(
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marks_of_an_attempt_are_no_news() {
+    fn message_with_other_ids_is_equal() {
         let same = differs_in_their_marks_alone;
         assert!(same(
             "the hub refuses: webhook pod-7f9c denied (id 4f2a-11)",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_the_words_of_others_are_no_news() {
+    fn message_with_other_numbers_is_equal() {
         let same = differs_in_their_numbers_alone;
         assert!(same("create Secret: dial 10.0.0.1:53211: refused", "create Secret: dial 10.0.0.1:40022: refused"));
         assert!(!same("create Secret: used 5", "create Secret: used 5"), "nothing differs");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_a_limit() {
+    fn condition_message_is_bounded() {
         let long =
             Verdict::no(Reason::from("X"), "ü".repeat(5000)).into_condition(&[], "Ready", None, Timestamp::UNIX_EPOCH);
         assert_eq!(long.message, BoundedText::from("ü".repeat(5000)).into_string());

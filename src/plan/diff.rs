@@ -1,8 +1,8 @@
-//! Whether a server-side apply would change anything, decided without asking the server.
+//! Predicts if a server-side apply would change anything, without a request to the server.
 //!
-//! An apply that changes nothing makes no event but costs the server as much as a real write, so it is not sent.
-//! It changes something when the live object does not have a field that we want, or when it still has one that we applied
-//! before and want no longer; the latter is read from our own entry in `managedFields`.
+//! An apply without changes makes no event, but costs the server as much as a real write, so it is not sent. An apply changes
+//! something in two cases. The live object lacks a field that we want, or it has a field that we applied before and no longer
+//! want. Our own entry in `managedFields` tells the second case.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -15,12 +15,12 @@ use super::{
 };
 use crate::api::compute::Quantity;
 
-/// Whether applying `fields` as `manager` would change `live`, its status aside.
+/// True if applying `fields` as `manager` would change `live`, except for its status.
 pub fn differs<K: Known>(fields: &Value, live: &K, manager: &str) -> bool {
     differs_in(None, fields, live, manager)
 }
 
-/// Whether applying `fields` as `manager` to the status subresource would change `live`.
+/// True if applying `fields` as `manager` to the status subresource would change `live`.
 pub fn status_differs<K: Known>(fields: &Value, live: &K, manager: &str) -> bool {
     differs_in(Some("status"), fields, live, manager)
 }
@@ -31,7 +31,7 @@ fn differs_in<K: Known>(subresource: Option<&str>, fields: &Value, live: &K, man
     differs_at(place(K::KIND), subresource, fields, object, books, manager)
 }
 
-/// What `manager` applied through one subresource says nothing of what it applied through another.
+/// Only our entry for this subresource counts. An entry for another subresource is about other fields.
 fn differs_at(
     place: Place<'_>,
     subresource: Option<&str>,
@@ -43,7 +43,7 @@ fn differs_at(
     if !contains_finalizers(&object, fields) {
         return true;
     }
-    // They have been compared, and are no list like the others.
+    // Finalizers were compared above. They are not like other lists.
     if let Some(finalizers) = fields.pointer("/metadata/finalizers") {
         object["metadata"]["finalizers"] = finalizers.clone();
     }
@@ -55,7 +55,7 @@ fn differs_at(
             && entry.operation.as_deref() == Some("Apply")
             && entry.subresource.as_deref() == subresource
     });
-    // A book without entries says that nothing was applied, and not that the object is one value.
+    // An empty field set means that nothing was applied, and not that the object is one value.
     let leaves_out = |owned: &Value| !is_empty(owned) && !covers(place, Some(&object), fields, owned);
     own.and_then(|entry| entry.fields_v1.as_ref()).is_some_and(|owned| match &owned.0 {
         Value::String(packed) => serde_json::from_str(packed).is_ok_and(|owned: Value| leaves_out(&owned)),
@@ -63,8 +63,8 @@ fn differs_at(
     })
 }
 
-/// Leaves the spec out of what our own managers have applied: for an object whose spec is compared as a whole
-/// ([`instance_copy`](super::instance_copy)), where the book of a large spec is longer than that itself.
+/// Removes the spec from the field sets of our own managers. For objects whose spec is compared as a whole
+/// ([`instance_copy`](super::instance_copy)): the field set of a large spec is longer than the spec.
 pub fn forget_applied_spec<K: Known>(live: &mut K) {
     for fields in live.meta_mut().managed_fields.iter_mut().flatten().filter_map(|entry| entry.fields_v1.as_mut()) {
         let Value::String(packed) = &fields.0 else { continue };
@@ -75,19 +75,19 @@ pub fn forget_applied_spec<K: Known>(live: &mut K) {
     }
 }
 
-/// The whole object of a kind, as its definition has it.
+/// Returns the root of a kind's schema.
 fn place(kind: Kind) -> Place<'static> {
     Place::of(kind.gvk().1)
 }
 
-/// The path of the first field that `wanted` has and `live` has not, or has otherwise; both are objects of this kind.
+/// Returns the path of the first field of `wanted` that `live` lacks, or has with another value. Both are objects of this kind.
 pub fn lacking(kind: Kind, live: &Value, wanted: &Value) -> Option<String> {
     if !contains_finalizers(live, wanted) {
         return Some(".metadata.finalizers".to_owned());
     }
     let mut wanted = wanted.clone();
     if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
-        // They have been compared, and are no list like the others.
+        // Finalizers were compared above. They are not like other lists.
         metadata.remove("finalizers");
     }
     first_lacking(place(kind), live, &wanted)
@@ -110,7 +110,7 @@ fn first_lacking(place: Place<'_>, live: &Value, wanted: &Value) -> Option<Strin
     })
 }
 
-/// The path of the first field that an entry of a list lacks, where the entry itself is there.
+/// Returns the path of the first field that an existing list entry lacks.
 fn lacking_entry(place: Place<'_>, live: &Value, wanted: &Value) -> Option<String> {
     let (keys, live, wanted) = (place.list_type(), live.as_array()?, wanted.as_array()?);
     wanted.iter().find_map(|wanted| {
@@ -120,7 +120,7 @@ fn lacking_entry(place: Place<'_>, live: &Value, wanted: &Value) -> Option<Strin
     })
 }
 
-/// What `live` has in the places that `wanted` speaks of; both are objects of this kind.
+/// Returns the values that `live` has in the fields of `wanted`. Both are objects of this kind.
 pub fn part(kind: Kind, live: &Value, wanted: &Value) -> Value {
     part_at(place(kind), live, wanted)
 }
@@ -142,7 +142,7 @@ fn part_at(place: Place<'_>, live: &Value, wanted: &Value) -> Value {
     }
 }
 
-/// The JSON merge patch that makes `wanted` of `live`.
+/// Returns the JSON merge patch that turns `live` into `wanted`.
 pub fn merge_patch(live: &Value, wanted: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (live, wanted) else { return wanted.clone() };
     let mut patch = Map::new();
@@ -159,31 +159,31 @@ pub fn merge_patch(live: &Value, wanted: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// `wanted` in the form that stands where both mean the same: what is empty counts as absent, unless it says something, and a
-/// quantity by its value. Another form of the same is worth no write, and none may look like a change to whoever hashes what stands.
+/// Returns `wanted` in the form of `live` wherever both mean the same. Empty members count as absent unless they have a meaning,
+/// and quantities compare by value. An equivalent form is not worth a write, and must not change a hash of the stored object.
 pub fn in_standing_form(live: &Value, wanted: &Value) -> Value {
     formed(live, wanted, Members::Fields)
 }
 
-/// Members of a template of which also an empty object says something: a policy without rules lets nobody in where none lets in
-/// everybody, and a source is chosen by being there. A test holds all other members that can be empty.
+/// Members of a template for which an empty object has a meaning. An empty policy allows no traffic, while an absent policy
+/// allows all. A source is selected by its presence. A test lists all other members that can be empty.
 const SAYS_SOMETHING: [&str; 4] = ["networkPolicy", "configMap", "secret", "valueFrom"];
 
-/// What the members of an object are.
+/// The kind of an object's members.
 #[derive(Clone, Copy, PartialEq)]
 enum Members {
     /// Fields of a schema.
     Fields,
-    /// Strings by keys of a user's choice: that a key is there says something, whatever its value.
+    /// Strings under keys that a user chose. The presence of a key has a meaning, whatever its value.
     Strings,
-    /// Quantities by such keys.
+    /// Quantities under keys that a user chose.
     Quantities,
-    /// Fields of a network interface, of which later versions of the schema write the defaults down.
+    /// Fields of a network interface. Later versions of the schema store their defaults.
     Interface,
 }
 
 impl Members {
-    /// What the members of the member `name` are, of an object that has these.
+    /// Returns the kind of members of the member `name`.
     fn of(self, name: &str) -> Self {
         match name {
             _ if matches!(self, Self::Strings | Self::Quantities) => self,
@@ -194,7 +194,7 @@ impl Members {
         }
     }
 
-    /// Whether the value of such a member says no more than its absence.
+    /// True if such a member means the same as its absence.
     fn is_nothing(self, name: &str, value: &Value) -> bool {
         let is_default = || match name {
             "name" => value == "eth0",
@@ -249,12 +249,12 @@ fn formed(live: &Value, wanted: &Value, members: Members) -> Value {
     }
 }
 
-/// Whether a value says no more than its absence.
+/// True if a value means the same as its absence.
 fn is_nothing(value: &Value) -> bool {
     is_empty(value) || value.as_str().is_some_and(str::is_empty)
 }
 
-/// Turns a set of fields into its own text. As a tree of maps it takes 10 KiB where a deployment's other fields take 5, and
+/// Turns a field set into its JSON text. The tree of maps takes 10 KiB, twice as much as the other fields of a deployment, and
 /// the text half a KiB.
 pub fn pack(owned: &mut FieldsV1) {
     if owned.0.is_object() {
@@ -262,14 +262,14 @@ pub fn pack(owned: &mut FieldsV1) {
     }
 }
 
-/// Turns such a text into the set of fields that it says.
+/// Turns such a text into its field set.
 pub fn unpack(packed: &mut FieldsV1) {
     if let Some(fields) = packed.0.as_str().and_then(|text| serde_json::from_str(text).ok()) {
         packed.0 = fields;
     }
 }
 
-/// Whether `live` has everything that `wanted` has. What others added beside it does not count.
+/// True if `live` has everything in `wanted`. Additional fields of others do not count.
 fn contains(place: Place<'_>, live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(field, wanted)| {
@@ -281,11 +281,11 @@ fn contains(place: Place<'_>, live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether a list has every entry of `wanted`, in their order. Lists that a definition declares associative may hold the
-/// entries of others between ours; every other list is one value, in which nothing is anybody else's.
+/// True if a list has every entry of `wanted`, in their order. In an associative list, entries of others may be between ours.
+/// Every other list is one value, without entries of others.
 ///
-/// A server that applies a list keeps the order of what is applied, and weaves the entries of others into it: so nothing is
-/// changed exactly where ours stand in their order already. Of conditions the order says nothing.
+/// An API server keeps the order of the applied entries, and inserts the entries of others between them. So nothing changes
+/// exactly if our entries already have this order. The order of conditions does not matter.
 fn contains_entries(place: Place<'_>, live: &[Value], wanted: &[Value]) -> bool {
     let (keys, items) = (place.list_type(), place.items());
     let (Some(live_entries), Some(wanted_entries)) = (keyed(keys, live), keyed(keys, wanted)) else {
@@ -304,12 +304,12 @@ fn contains_entries(place: Place<'_>, live: &[Value], wanted: &[Value]) -> bool 
     in_order && standing.next().is_none()
 }
 
-/// The entries of a list by what tells them apart; nothing where that is not known of all of them.
+/// Returns the entries of a list by their keys. `None` if an entry has no key.
 fn keyed<'a>(keys: ListType<'_>, entries: &'a [Value]) -> Option<Vec<(Cow<'a, str>, &'a Value)>> {
     entries.iter().map(|entry| Some((entry_key(keys, entry)?, entry))).collect()
 }
 
-/// What tells an entry of such a list from the others; nothing in a list that is one value, and of an entry without its key.
+/// Returns the key of a list entry. `None` in a list that is one value, and for an entry without its key fields.
 fn entry_key<'a>(keys: ListType<'_>, entry: &'a Value) -> Option<Cow<'a, str>> {
     let text = |value: &'a Value| value.as_str().map_or_else(|| value.to_string().into(), Cow::from);
     match keys {
@@ -323,13 +323,12 @@ fn entry_key<'a>(keys: ListType<'_>, entry: &'a Value) -> Option<Cow<'a, str>> {
     }
 }
 
-/// Whether a value that is wanted says no more than its absence. Elsewhere than in a spec, empty and absent mean the same once
-/// the object has been through a typed reader.
+/// True if a wanted value means the same as its absence. Outside of a spec, a typed reader makes empty and absent values equal.
 fn is_absent(place: Place<'_>, wanted: &Value) -> bool {
     if place.is_spec() { wanted.is_null() } else { is_empty(wanted) }
 }
 
-/// Whether `live` has every finalizer that `wanted` has. Those of an object are a set, which others add to; those of a
+/// True if `live` has every finalizer of `wanted`. An object's finalizers are a set, to which others add. The finalizers of a
 /// template inside it are one value.
 fn contains_finalizers(live: &Value, wanted: &Value) -> bool {
     let finalizers = |object: &Value| object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
@@ -346,8 +345,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether every path of a `fieldsV1` set is still among the wanted fields, and what the server books as one value stands as it
-/// is wanted. A definition that another operator installed may have such values where ours has fields with owners of their own.
+/// True if every path of a `fieldsV1` set is still among the wanted fields, and if each value without inner owners is stored as
+/// wanted. In CRDs that another operator installed, a value may have no inner owners where our CRD has fields with owners.
 fn covers(place: Place<'_>, live: Option<&Value>, wanted: &Value, owned: &Value) -> bool {
     let Some(owned) = owned.as_object() else { return true };
     if owned.is_empty() {
@@ -368,7 +367,7 @@ fn covers(place: Place<'_>, live: Option<&Value>, wanted: &Value, owned: &Value)
     })
 }
 
-/// The entry of an associative list with these key fields.
+/// Returns the entry of an associative list with these key fields.
 fn entry<'a>(list: &'a Value, key: &str) -> Option<&'a Value> {
     let key: Value = serde_json::from_str(key).ok()?;
     let key = key.as_object()?;

@@ -1,5 +1,5 @@
-//! Pairs of versions at random, of every list and field that the definitions have: what counts as equal here changes nothing on a
-//! server that applies it, and what is applied stands as it is wanted.
+//! Random pairs of versions, of every list and field of the CRDs. Equal pairs must change nothing on a server that applies them,
+//! and an applied version must be stored as it is wanted.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ mod generator;
 
 use generator::Generator;
 
-/// How many pairs of each kind and part are tried.
+/// Number of pairs for each kind and part.
 const PAIRS: u64 = 400;
 
 fn schema<K: CustomResourceExt>() -> Value {
     json!(K::crd())["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
 }
 
-/// An object as our types read it, and what the server says of who applied what.
+/// Returns an object as our types decode it, with the managed fields of the server.
 fn read<K: Known + DeserializeOwned>(server: &Server, subresource: Option<&str>) -> Option<K> {
     let mut object = server.object.clone();
     object["metadata"] = json!({ "name": "x", "managedFields": [{
@@ -39,20 +39,20 @@ fn read<K: Known + DeserializeOwned>(server: &Server, subresource: Option<&str>)
     serde_json::from_value(object).ok()
 }
 
-/// A part of an object as our types write it.
+/// Returns a part of an object as our types encode it.
 fn written<K: Known + DeserializeOwned>(server: &Server, part: &str, value: &Value) -> Option<Value> {
     let server = Server { object: json!({ part: value }), ..Server::new(&server.schema) };
     let object: K = read(&server, None)?;
     serde_json::to_value(object).ok().map(|mut object| object[part].take())
 }
 
-/// What an apply of this version of a spec would send, beside what stands.
+/// Returns the fields that an apply of this version would send for this live object.
 fn asked<K: Known + DeserializeOwned>(part: &str, live: &K, wanted: &Value) -> Value {
     let standing = json!(live)[part].take();
     json!({ part: if part == "spec" { in_standing_form(&standing, wanted) } else { wanted.clone() } })
 }
 
-/// A value without what says nothing in a status: what is empty, and the order of conditions.
+/// Removes what has no meaning in a status: empty values, and the order of conditions.
 fn as_status(value: Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -70,15 +70,15 @@ fn as_status(value: Value) -> Value {
     }
 }
 
-/// One pair of versions, the second applied over the first; `others`: another field manager has applied its own meanwhile.
-/// Says whether it differed; nothing where our types do not read it.
+/// Applies the second of two versions over the first. If `others` is true, another field manager applies its own fields between.
+/// Returns true if the versions differed. `None` if our types do not decode them.
 fn holds<K: Known + DeserializeOwned>(server: &mut Server, part: &str, seed: u64, others: bool) -> Option<bool> {
     let subresource = (part == "status").then_some("status");
     let schema = server.schema.clone();
     let below = &schema["properties"][part];
     let mut generator = Generator::new(seed);
     let first = generator.value(below);
-    // Of some nothing is changed.
+    // Some pairs have equal versions.
     let second = if seed % 4 == 1 { first.clone() } else { generator.edited(below, &first) };
     let theirs = generator.edited(below, &first);
     let (first, second) = (written::<K>(server, part, &first)?, written::<K>(server, part, &second)?);
@@ -124,17 +124,17 @@ fn try_all<K: Known + CustomResourceExt + DeserializeOwned + Resource<DynamicTyp
     }
 }
 
-/// Every list was compared by its keys alone: entries in another order were equal, and never arrived.
+/// All lists were compared only by key: a changed order of entries counted as equal, and was never sent.
 #[test]
-fn pairs_that_count_as_equal_change_nothing_on_a_server() {
+fn diff_equal_pairs_change_nothing_on_server() {
     try_all::<Workload>(|_| (), true);
     try_all::<WorkloadDeployment>(|_| (), true);
     try_all::<Instance>(|_| (), true);
 }
 
-/// Where another operator has installed the definitions, references and sources are one value each.
+/// In CRDs that another operator installed, each reference and each source is one value.
 #[test]
-fn pairs_that_count_as_equal_change_nothing_where_references_are_one_value() {
+fn diff_equal_pairs_change_nothing_with_atomic_references() {
     fn as_go_has_it(schema: &mut Value) {
         const ATOMIC: [&str; 8] = [
             "secretKeyRef",
@@ -163,9 +163,9 @@ fn pairs_that_count_as_equal_change_nothing_where_references_are_one_value() {
     try_all::<Instance>(as_go_has_it, false);
 }
 
-/// What stands after an apply is what was written, in its order and with its empty values where these say something.
+/// The stored spec is the written one, in its order, and with its empty values if they have a meaning.
 #[test]
-fn specs_arrive_as_they_are_written() {
+fn applied_spec_is_stored_as_written() {
     let schema = Arc::new(schema::<WorkloadDeployment>());
     let below = &schema["properties"]["spec"];
     for seed in 0..PAIRS {
@@ -182,7 +182,7 @@ fn specs_arrive_as_they_are_written() {
                     if server.object == json!({}) { json!({ "spec": wanted }) } else { asked("spec", &live, &wanted) };
                 server.apply(ME, &fields);
             }
-            // Where a member that must be there went by the way, our types do not read it.
+            // If a required member was lost, our types do not decode the object.
             let Some(live) = read::<WorkloadDeployment>(&server, None) else { break };
             let standing = json!(live.spec);
             assert_eq!(meaning(&standing), meaning(&wanted), "seed {seed}");
@@ -190,7 +190,8 @@ fn specs_arrive_as_they_are_written() {
     }
 }
 
-/// A spec without the empty values that say nothing. A server leaves some of these where it takes others out of them.
+/// Removes empty values that have no meaning from a spec. A server keeps some of these, and removes some when it removes their
+/// content.
 fn meaning(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

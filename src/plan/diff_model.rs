@@ -1,5 +1,5 @@
-//! How an API server applies an object: the merge, the field sets and the pruning of structured-merge-diff v6, for definitions as
-//! ours are.
+//! A model of an API server's apply: the merge, the field sets and the pruning of structured-merge-diff v6, for schemas like
+//! ours.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-/// Paths of fields, as `fieldsV1` spells their steps.
+/// Paths of fields, in the steps of `fieldsV1`.
 type Set = BTreeSet<Vec<String>>;
 
 /// One object on a server.
@@ -16,7 +16,7 @@ type Set = BTreeSet<Vec<String>>;
 pub struct Server {
     pub schema: Arc<Value>,
     pub object: Value,
-    /// What each field manager has applied.
+    /// The fields that each field manager has applied.
     pub managers: BTreeMap<String, Set>,
 }
 
@@ -25,7 +25,7 @@ impl Server {
         Self { schema: schema.clone(), object: json!({}), managers: BTreeMap::new() }
     }
 
-    /// A server-side apply, which takes from others what they have of it.
+    /// Applies as a forced server-side apply, which takes fields from other managers.
     pub fn apply(&mut self, manager: &str, wanted: &Value) {
         let schema = &self.schema.clone();
         let schema = Some(&**schema);
@@ -44,7 +44,7 @@ impl Server {
         self.managers.retain(|_, owned| !owned.is_empty());
     }
 
-    /// What a manager has applied, as a server books it.
+    /// Returns the `fieldsV1` of a manager.
     pub fn fields_v1(&self, manager: &str) -> Value {
         let mut book = json!({});
         for path in self.managers.get(manager).into_iter().flatten() {
@@ -74,7 +74,7 @@ impl Server {
     }
 }
 
-/// What the members of a value are to a server.
+/// The way in which a server treats the members of a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     Leaf,
@@ -141,7 +141,7 @@ fn merge(schema: Option<&Value>, left: Option<&Value>, right: Option<&Value>) ->
     (!merged.is_empty()).then_some(Value::Object(merged))
 }
 
-/// The entries of the right in their order, those of the left alone woven into them.
+/// Returns the entries of `right` in their order, with the other entries of `left` between them.
 fn merge_lists(schema: Option<&Value>, left: &[Value], right: &[Value]) -> Vec<Value> {
     let steps = |list: &[Value]| -> Vec<String> { list.iter().map(|entry| step(schema, entry)).collect() };
     let (lefts, rights) = (steps(left), steps(right));
@@ -187,12 +187,12 @@ fn merge_lists(schema: Option<&Value>, left: &[Value], right: &[Value]) -> Vec<V
     merged
 }
 
-/// The paths that an apply of this value owns.
+/// Returns the paths that an apply of this value owns.
 fn fields(schema: Option<&Value>, value: &Value) -> Set {
     leaves(schema, value).into_keys().collect()
 }
 
-/// The same, each with what stands there where it is one value.
+/// Returns these paths with their values. A path with members has no value.
 fn leaves(schema: Option<&Value>, value: &Value) -> BTreeMap<Vec<String>, Value> {
     let mut found = BTreeMap::new();
     collect(schema, value, &mut Vec::new(), &mut found);
@@ -224,7 +224,7 @@ fn collect(schema: Option<&Value>, value: &Value, path: &mut Vec<String>, found:
     }
 }
 
-/// The same set, and the fields by name that lead to what is in it.
+/// Returns the set, and the named fields on the paths in it.
 fn with_named(schema: Option<&Value>, set: &Set) -> Set {
     let mut all = set.clone();
     for path in set {
@@ -308,9 +308,9 @@ mod tests {
         json!({ "list": names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() })
     }
 
-    /// The cases of structured-merge-diff's own tests (`apply_twice_reorder` and others) that say how lists are ordered.
+    /// The cases are from structured-merge-diff's own tests of list order (`apply_twice_reorder` and others).
     #[test]
-    fn a_list_keeps_the_order_of_what_is_applied_and_the_entries_of_others() {
+    fn model_list_keeps_applied_order_and_entries_of_others() {
         for (before, theirs, applied, after) in [
             (&["a", "b", "c"][..], &[][..], &["c", "b", "a"][..], &["c", "b", "a"][..]),
             (&["a", "b", "c", "d"], &[], &["a", "d", "c", "b"], &["a", "d", "c", "b"]),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_applied_no_more_goes_unless_another_has_it() {
+    fn model_field_no_longer_applied_is_removed_unless_shared() {
         let mut server = Server::new(&schema());
         server.apply("me", &json!({ "list": [{ "name": "a", "value": "1" }, { "name": "b" }], "whole": ["x", "y"] }));
         server.apply("other", &list(&["a"]));

@@ -21,7 +21,7 @@ fn live(mut object: Value, owned: &Value) -> DynamicObject {
     serde_json::from_value(object).unwrap()
 }
 
-/// The definition of those things, as far as lists are concerned.
+/// Returns the schema of the test objects, limited to lists.
 fn thing() -> Value {
     let map = |key: &str, items: Value| json!({ "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key], "items": items });
     let container = json!({ "properties": { "env": map("name", json!({})) } });
@@ -46,7 +46,7 @@ fn differs_from(subresource: Option<&str>, wanted: &Value, live: &DynamicObject,
 }
 
 #[test]
-fn what_others_added_is_no_difference() {
+fn diff_fields_added_by_others_are_equal() {
     let wanted = json!({ "metadata": { "labels": { "a": "1" }, "finalizers": ["ours"] }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
     let object = live(
         json!({
@@ -59,7 +59,7 @@ fn what_others_added_is_no_difference() {
 }
 
 #[test]
-fn what_no_schema_declares_associative_is_equal_as_a_whole() {
+fn diff_atomic_list_is_compared_as_a_whole() {
     let of = |port: Value, more: Value| {
         let mut interface = json!({ "network": { "name": "n" } });
         if !more.is_null() {
@@ -84,21 +84,21 @@ fn what_no_schema_declares_associative_is_equal_as_a_whole() {
         assert!(!differs(&wanted, &self::live(wanted.clone(), &owned), ME), "{what}: applied");
     }
     let schema = thing();
-    // A spec is carried as it is written; elsewhere empty and absent mean the same inside them as well.
+    // A spec is copied as it is written. Outside of a spec, empty and absent are equal also inside such lists.
     let mut empty = range();
     empty["spec"]["networkInterfaces"][0]["networkPolicy"]["ingress"][0]["ports"][0]["more"] = json!([]);
     assert!(differs(&range(), &self::live(empty, &owned), ME));
     let status = |entry: Value| json!({ "status": { "list": [entry] } });
     let (bare, more) = (status(json!({ "a": "1" })), status(json!({ "a": "1", "more": [] })));
     assert!(!differs_at(Place::in_schema(&schema), Some("status"), &bare, more, &[], ME));
-    // Those of an object are a set, and those that its template has are one value.
+    // The finalizers of an object are a set. Those of its template are one value.
     let finalizers = |list: Value| json!({ "spec": { "template": { "metadata": { "finalizers": list } } } });
     assert!(differs(&finalizers(json!(["a"])), &self::live(finalizers(json!(["a", "b"])), &json!({})), ME));
 }
 
-/// A default that the server puts into an element of an atomic list would make each apply differ from what stands.
+/// If the server added a default to an element of an atomic list, each apply would differ from the stored object.
 #[test]
-fn no_element_of_a_list_that_is_one_value_has_a_default() {
+fn schema_atomic_list_elements_have_no_defaults() {
     fn walk(schema: &Value, path: &str, lists: &mut Vec<(String, Value)>) {
         for (field, below) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{field}");
@@ -121,7 +121,7 @@ fn no_element_of_a_list_that_is_one_value_has_a_default() {
         walk(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut lists);
         assert!(lists.len() > 20, "{}", lists.len());
         for (path, list) in lists.iter().filter(|(_, list)| list["x-kubernetes-list-type"] != "map") {
-            // Nobody applies the placements of a spec; those of a status are written with all counters.
+            // We never apply the placements of a spec. The placements of a status are written with all counters.
             let written_whole = [".spec.placements", ".status.placements"].contains(&&**path);
             assert!(written_whole || !has_default(&list["items"]), "{path}");
         }
@@ -133,7 +133,7 @@ fn no_element_of_a_list_that_is_one_value_has_a_default() {
 
 /// Two variables that refer to each other were swapped, and the change never left the project.
 #[test]
-fn entries_of_a_spec_in_another_order_are_a_difference_and_conditions_are_not() {
+fn diff_order_matters_in_spec_lists_and_not_for_conditions() {
     let env = |names: &[&str]| -> Value { names.iter().map(|name| json!({ "name": name })).collect() };
     let of = |names: &[&str]| json!({ "spec": { "containers": [{ "name": "c", "env": env(names) }] } });
     let book = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {}, "f:env": {
@@ -164,9 +164,9 @@ fn entries_of_a_spec_in_another_order_are_a_difference_and_conditions_are_not() 
     assert!(!differ, "of conditions the order says nothing");
 }
 
-/// The Go operator's definitions have references that are one value, so that the server books no field of theirs.
+/// In the Go operator's CRDs, a reference is one value, so the server records no owners of its fields.
 #[test]
-fn what_a_server_books_as_one_value_is_compared_as_one() {
+fn diff_value_without_inner_owners_is_compared_as_a_whole() {
     let of =
         |key: Value| json!({ "spec": { "containers": [{ "name": "c", "env": [{ "name": "A", "valueFrom": key }] }] } });
     let key = |optional: Value| {
@@ -187,7 +187,7 @@ fn what_a_server_books_as_one_value_is_compared_as_one() {
 }
 
 #[test]
-fn an_empty_value_of_a_spec_is_carried_and_one_of_metadata_or_a_status_is_nothing() {
+fn diff_empty_value_counts_only_in_spec() {
     let of = |part: &str, more: Value| json!({ part: { "a": "1", "more": more } });
     for (part, expected) in [("spec", true), ("metadata", false), ("status", false)] {
         for empty in [json!({}), json!([])] {
@@ -201,7 +201,7 @@ fn an_empty_value_of_a_spec_is_carried_and_one_of_metadata_or_a_status_is_nothin
 }
 
 #[test]
-fn missing_changed_or_no_longer_wanted_is_a_difference() {
+fn diff_missing_changed_or_unwanted_field_differs() {
     let owned = json!({ "f:metadata": { "f:labels": { "f:a": {}, "f:b": {} } }, "f:spec": { "f:list": { "k:{\"type\":\"T\"}": { "f:type": {} } } } });
     let object = live(
         json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x", "y"] } }),
@@ -235,7 +235,7 @@ fn missing_changed_or_no_longer_wanted_is_a_difference() {
 }
 
 #[test]
-fn what_means_the_same_stays_in_the_form_that_stands() {
+fn standing_form_is_kept_for_equivalent_values() {
     let container = |more: Value| {
         let mut container = json!({ "name": "c", "image": "i" });
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -267,12 +267,12 @@ fn what_means_the_same_stays_in_the_form_that_stands() {
         (json!({ "args": ["1"] }), json!({ "args": ["1000m"] })),
         (json!({ "resources": { "limits": { "cpu": "1" } } }), json!({ "resources": { "limits": { "cpu": "2" } } })),
         (json!({ "command": ["a", "b"] }), json!({ "command": ["b", "a"] })),
-        // A policy without rules lets nobody in, and a source is chosen by being there.
+        // An empty policy allows no traffic, and a source is selected by its presence.
         (json!({}), json!({ "networkInterfaces": [{ "networkPolicy": {} }] })),
         (json!({ "networkInterfaces": [{ "networkPolicy": {} }] }), json!({ "networkInterfaces": [{}] })),
         (json!({ "networkInterfaces": [{}] }), json!({ "networkInterfaces": [{ "networkPolicy": {} }] })),
         (json!({ "volumes": [{ "name": "v" }] }), json!({ "volumes": [{ "name": "v", "secret": {} }] })),
-        // That a label is there is what it says, whatever its value.
+        // The presence of a label has a meaning, whatever its value.
         (json!({ "labels": { "a": "" } }), json!({ "labels": {} })),
         (json!({ "labels": { "b": "1" } }), json!({ "labels": { "a": "", "b": "1" } })),
         (json!({ "matchLabels": { "a": "" } }), json!({ "matchLabels": { "b": "" } })),
@@ -283,9 +283,9 @@ fn what_means_the_same_stays_in_the_form_that_stands() {
     }
 }
 
-/// Whatever of a template can be empty: the members of which that says something, and all others.
+/// All members of a template that can be empty, with and without a meaning of the empty value.
 #[test]
-fn members_that_can_be_empty_are_known() {
+fn template_members_that_can_be_empty_are_listed() {
     fn walk(schema: &Value, found: &mut std::collections::BTreeSet<String>) {
         let required = |schema: &Value| schema["required"].as_array().is_some_and(|names| !names.is_empty());
         for (field, below) in schema["properties"].as_object().into_iter().flatten() {
@@ -342,7 +342,7 @@ fn members_that_can_be_empty_are_known() {
 }
 
 #[test]
-fn packed_it_says_the_same() {
+fn packed_field_set_compares_the_same() {
     let mut object =
         live(json!({ "status": { "gone": 1 }, "spec": { "a": 1 } }), &json!({ "f:spec": { "f:a": {}, "f:b": {} } }));
     let before = object.clone();
@@ -358,7 +358,7 @@ fn packed_it_says_the_same() {
 }
 
 #[test]
-fn spec_and_status_are_owned_apart() {
+fn diff_spec_and_status_have_separate_owners() {
     let object = live(json!({ "status": { "gone": 1, "kept": 2 } }), &json!({}));
     assert!(status_differs(&json!({ "status": { "kept": 2 } }), &object, ME), "`gone` is to go");
     assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME));

@@ -1,4 +1,4 @@
-//! Events (`events.k8s.io/v1`): what happened to an object, for whoever describes it.
+//! Events (`events.k8s.io/v1`) about an object, as `kubectl describe` shows them.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -7,39 +7,39 @@ use serde_json::{Value, json};
 use super::{Known, Object, ObjectVersion, Op, Write, hash};
 use crate::api::{meta, reason::Reason};
 
-/// Longest note that the API takes, in bytes.
+/// Longest note that the API accepts, in bytes.
 const MAX_NOTE: usize = 1024;
-/// Longest name that leaves room for the time and the digest.
+/// Longest object name that leaves room for the time and the digest.
 const MAX_NAME: usize = 220;
 
-/// How an Event ranks.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// As it should be.
+    /// An expected change.
     Normal,
-    /// Somebody should look.
+    /// A problem that needs attention.
     Warning,
 }
 
-/// What an Event says.
+/// The content of an Event.
 #[derive(Clone, Debug)]
 pub struct Note<'a> {
-    /// Rank.
+    /// Its type.
     pub severity: Severity,
-    /// Why, for machines.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// What was being done.
+    /// The action in progress.
     pub action: &'static str,
-    /// For people; never a secret value. Cut to 1024 bytes.
+    /// The text for users. Never contains a secret value. Cut to 1024 bytes.
     pub text: &'a str,
 }
 
-/// An Event on `live`. Losing it is no error: whoever sends it goes on.
+/// Returns an Event on `live`. A lost Event is no error: the sender continues.
 pub fn on<P, K: Known>(live: &K, controller: &str, note: &Note<'_>, now: Timestamp) -> Write<P> {
     about(&Object::of(live), &ObjectVersion::of(live.meta()), controller, note, now)
 }
 
-/// An Event on an object of which no more is known than its version.
+/// Returns an Event on an object of which only the version is known.
 pub fn about<P>(
     object: &Object,
     version: &ObjectVersion,
@@ -48,10 +48,10 @@ pub fn about<P>(
     now: Timestamp,
 ) -> Write<P> {
     let (api_version, kind, _) = object.kind.gvk();
-    // Events of cluster-scoped objects live in `default`, by the custom of Kubernetes.
+    // By convention, Events of cluster-scoped objects are in the namespace `default`.
     let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
     let stem: String = object.name.chars().take(MAX_NAME).collect();
-    // One plan has one time, and may have several Events on one object.
+    // All Events of one plan have one time, and several may be about one object.
     let digest = hash::digest(&json!([note.reason.as_str(), note.text]));
     let name = format!("{stem}.{:x}.{}", now.as_nanosecond(), &digest[..8]);
     let body = json!({
@@ -68,7 +68,7 @@ pub fn about<P>(
     Write::create(meta::MANAGED_BY, Object::named::<Event>(namespace, &name), body)
 }
 
-/// The same Event, with another object that has to do with it.
+/// Adds a related object to an Event.
 pub fn related<P>(mut event: Write<P>, object: Value) -> Write<P> {
     if let Op::Create { body, .. } = &mut event.op {
         body["related"] = object;
@@ -89,7 +89,7 @@ mod tests {
     };
 
     #[test]
-    fn an_event_fits_its_limits() {
+    fn event_long_name_and_note_fit_api_limits() {
         let mut instance = Instance::new(
             &"x".repeat(253),
             serde_json::from_value(json!({

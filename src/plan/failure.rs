@@ -1,4 +1,4 @@
-//! A call that fails, and when that is reported on the object that its user looks at: by its age, whatever its class.
+//! Failed calls, and the rule when to report them on an object: by their age, not by their class.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 use super::condition::differs_in_their_marks_alone;
 use crate::timing::Timing;
 
-/// A call that failed, and for how long work on its key has failed without a success in between.
+/// A failed call, and the time for which its key has failed without a success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The error, in words for those who read the object.
+    /// The error, in words for users of the object.
     pub words: String,
-    /// True if it does not end by itself: an invalid request, a right that is missing, a refusal by admission.
+    /// True if a retry cannot succeed: an invalid request, a missing permission, a refusal by admission.
     pub is_final: bool,
-    /// For how long work on the key has failed.
+    /// The time for which the key has failed.
     pub lasted: Duration,
 }
 
 impl Failure {
-    /// True if it is to be reported: it does not end by itself, or it has outlasted the grace.
+    /// True if the failure must be reported: a retry cannot succeed, or the failure has lasted longer than the grace period.
     pub fn is_due(&self, timing: &Timing) -> bool {
         self.is_final || timing.outlasts_grace(self.lasted)
     }
 
-    /// The words to report where `before` is reported so far. What is reported stays until a success. Of words that differ in
-    /// their numbers alone the first stay: each attempt has others, and none is worth a write.
+    /// Returns the message to report, if `before` is the reported one. A reported message is kept until a success. If only
+    /// numbers differ, the old message is kept: each attempt has other numbers, and they are not worth a write.
     pub fn reported(self, before: Option<String>, timing: &Timing) -> Option<String> {
         if !self.is_due(timing) {
             return before;
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_is_reported_by_its_age_and_stays_until_a_success() {
+    fn failure_is_reported_after_grace_and_kept_until_success() {
         let timing = Timing::default();
         let failure = |words: &str, is_final, seconds| Failure {
             words: words.into(),

@@ -1,16 +1,16 @@
-//! The template hash: SHA-256 over canonical JSON, so that it depends on what the template says and on nothing else.
+//! The template hash: SHA-256 over canonical JSON. It depends only on the content of the template.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::api::compute::InstanceTemplateSpec;
 
-/// Marks values of this scheme; the Go operator's have no dash.
+/// Prefix of hashes of this scheme. Hashes of the Go operator have no dash.
 const SCHEME: &str = "j1-";
 
-/// Hash of a template. Equal templates have equal hashes in every release; compared for equality only.
+/// Returns the hash of a template. Equal templates have equal hashes in every release. Compare hashes only for equality.
 pub fn template_hash(template: &InstanceTemplateSpec) -> String {
-    // A template is plain data: maps with string keys, lists, strings, numbers. It always serialises.
+    // A template is plain data (maps with string keys, lists, strings, numbers), so it always serializes.
     hash_of(&serde_json::to_value(template).unwrap_or_default())
 }
 
@@ -21,8 +21,8 @@ fn hash_of(template: &Value) -> String {
     digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
-/// Hash of a template by the versions of this operator that did not know the later fields: they left those out, and counted
-/// an instance type in that is empty.
+/// Returns the hash that earlier versions of this operator made of a template. They did not know the later fields and left them
+/// out. They included an empty instance type.
 pub fn hash_before_later_fields(template: &InstanceTemplateSpec) -> String {
     let mut value = serde_json::to_value(template.without_later_fields()).unwrap_or_default();
     if let Some(resources) = value.pointer_mut("/spec/runtime/resources").and_then(Value::as_object_mut) {
@@ -31,7 +31,7 @@ pub fn hash_before_later_fields(template: &InstanceTemplateSpec) -> String {
     hash_of(&value)
 }
 
-/// Digest of a JSON value, in which what is empty counts as absent; compared for equality only, within one process.
+/// Returns a digest of a JSON value. Empty members count as absent. Compare digests only for equality, within one process.
 pub fn digest(value: &Value) -> String {
     let mut text = String::new();
     canonical(&without_empty(value), &mut text);
@@ -55,12 +55,12 @@ fn without_empty(value: &Value) -> Value {
     }
 }
 
-/// Whether a recorded hash is of this scheme. One that is not says nothing of whether the template changed.
+/// True if a recorded hash is of this scheme. A hash of another scheme does not tell if the template changed.
 pub fn is_own_hash(hash: &str) -> bool {
     hash.starts_with(SCHEME)
 }
 
-/// JSON with sorted keys and without absent members, so that a new optional field changes no hash.
+/// Writes JSON with sorted keys and without absent members, so that a new optional field changes no hash.
 fn canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) => {
@@ -106,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_a_promise() {
-        // A change of this value restarts every instance of every user: it may never change.
+    fn template_hash_never_changes() {
+        // If this value changes, every Instance of every user restarts. It must never change.
         assert_eq!(template_hash(&template(|_| ())), "j1-e95decb02efb34c5");
     }
 
     #[test]
-    fn it_moves_with_content_and_not_with_form() {
+    fn template_hash_changes_with_content_only() {
         let base = template_hash(&template(|_| ()));
         assert_eq!(base, template_hash(&template(|t| t["spec"]["volumes"] = Value::Null)));
         assert_ne!(

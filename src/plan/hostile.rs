@@ -1,16 +1,16 @@
-//! What tenants who know others write where this operator and Karmada look.
+//! Hostile content: labels and annotations that tenants write because this operator or Karmada reads them.
 
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use crate::api::meta::{annotation, label};
 
-/// The hub namespace of whoever writes.
+/// The hub namespace of the author.
 pub const OWN: &str = "ns-own";
-/// That of somebody else.
+/// The hub namespace of another tenant.
 pub const VICTIM: &str = "ns-victim";
 
-/// Keys by which this operator and Karmada go somewhere.
+/// Keys that this operator or Karmada act on.
 pub const LABELS: [&str; 10] = [
     label::UPSTREAM_CLUSTER,
     label::UPSTREAM_NAMESPACE,
@@ -38,7 +38,7 @@ pub const ANNOTATIONS: [&str; 13] = [
     annotation::FORMER_CELL,
     annotation::PAUSE,
 ];
-/// What somebody who knows the victim would write there.
+/// Values that an author who knows the victim would use.
 pub const VALUES: [&str; 9] = [
     VICTIM,
     "shop",
@@ -51,12 +51,12 @@ pub const VALUES: [&str; 9] = [
     "{\"reason\":\"x\",\"message\":\"y\"}",
 ];
 
-/// A few of these keys, with values.
+/// Generates a few of these keys, with values.
 pub fn marks(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
     prop::collection::btree_map(select(keys), select(&VALUES[..]), 0..5).prop_map(|marks| json!(marks))
 }
 
-/// `marks` with what has to stand there put over them.
+/// Returns `marks` with the needed entries set.
 pub fn with(mut marks: Value, needed: &[(&str, &str)]) -> Value {
     for (key, value) in needed {
         marks[*key] = json!(value);
@@ -64,7 +64,7 @@ pub fn with(mut marks: Value, needed: &[(&str, &str)]) -> Value {
     marks
 }
 
-/// A template with these labels and annotations, and a few things more that are not its author's to say.
+/// Returns a template with these labels and annotations, and with fields that its author may not set.
 pub fn template(labels: &Value, annotations: &Value) -> Value {
     json!({
         "metadata": { "labels": labels, "annotations": annotations },
@@ -79,7 +79,7 @@ pub fn template(labels: &Value, annotations: &Value) -> Value {
     })
 }
 
-/// Whether Karmada would be steered by one of these labels; that it keeps an object from being deleted is the operator's to say.
+/// True if one of these labels would steer Karmada. The label that protects an object from deletion belongs to the operator.
 pub fn steers_karmada(labels: &Value) -> bool {
     let steers = |key: &String| key.contains("karmada.io") && key != label::DELETION_PROTECTED;
     labels.as_object().is_some_and(|labels| labels.keys().any(steers))

@@ -1,6 +1,6 @@
-//! A copy of an Instance on another plane: the write-back on the hub, and the projection in a project.
+//! Copies of an Instance on another plane: the write-back on the hub, and the projection in a project.
 //!
-//! Copies are read-only: whatever somebody else changes in the labels we wrote, the spec or the status is put back.
+//! Copies are read-only. Changes by others of our labels, the spec or the status are reverted.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 use super::{Write, diff, ownership, takeover::Part};
 use crate::api::compute::Instance;
 
-/// The copy to have.
+/// The desired copy.
 pub struct Copy<'a> {
-    /// What is copied.
+    /// The copied Instance.
     pub source: &'a Instance,
-    /// Namespace of the copy; its name is the source's.
+    /// Namespace of the copy. Its name is the name of the source.
     pub namespace: &'a str,
-    /// Labels beside, and over, the source's own.
+    /// Additional labels. They override labels of the source.
     pub labels: BTreeMap<&'static str, String>,
-    /// Its owner, as `ownerReferences`.
+    /// The owner of the copy, as `ownerReferences`.
     pub owner: Value,
-    /// Who writes it.
+    /// The field manager of the writes.
     pub manager: &'static str,
 }
 
-/// The next write that brings `live` nearer to the copy: metadata and spec, then status. `None` when it stands.
+/// Returns the next write that brings `live` closer to the copy: metadata and spec, then status. `None` if it is up to date.
 pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
     if live.is_some_and(|live| live.metadata.deletion_timestamp.is_some()) {
-        return None; // made anew when it is gone; its event enqueues it again
+        return None; // recreated after its deletion, whose event enqueues it again
     }
     let name = copy.source.name_any();
     let mut labels: BTreeMap<&str, &str> = copy
@@ -42,13 +42,13 @@ pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
         "metadata": { "labels": labels, "ownerReferences": copy.owner },
         "spec": copy.source.spec,
     });
-    // A copy is ours whole: what others wrote, and the source has no more, goes with the apply that follows.
+    // The whole copy belongs to us. Fields of others that the source does not have are removed by the following apply.
     if let Some(taken) = live.and_then(|live| Write::take_over(copy.manager, &[Part::Spec, Part::Status], live)) {
         return Some(taken);
     }
     let applied = Write::ensure(copy.manager, copy.namespace, &name, fields, live);
     let (None, Some(live)) = (&applied, live) else { return applied };
-    // Everything of ours is there. What stands beside it in the spec is not the source's, and an apply would leave it.
+    // All our fields are there. Additional fields in the spec are not the source's, and an apply would keep them.
     if live.spec != copy.source.spec {
         let patch = json!({ "spec": diff::merge_patch(&json!(live.spec), &json!(copy.source.spec)) });
         return Some(Write::amend(copy.manager, patch, live));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_copy_is_made_and_a_true_one_left_alone() {
+    fn copy_absent_is_created_and_equal_is_kept() {
         let source = instance(|_| ());
         let made = next(&source, None).unwrap();
         let Op::Apply { body, status: false, .. } = &made.op else { panic!("{made:?}") };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_change_or_add_is_put_back() {
+    fn copy_changes_by_others_are_reverted() {
         let source = instance(|_| ());
         let changed = copy(|o| o["spec"]["runtime"]["resources"]["instanceType"] = json!("big"));
         assert!(matches!(next(&source, Some(&changed)).unwrap().op, Op::Apply { status: false, .. }));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_follows_once_the_rest_stands() {
+    fn copy_status_is_written_after_metadata_and_spec() {
         let condition = json!({ "type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
         let source = instance(|o| o["status"]["conditions"] = json!([condition]));
         let write = next(&source, Some(&copy(|_| ()))).unwrap();

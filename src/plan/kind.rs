@@ -1,4 +1,4 @@
-//! The kinds that we write, each tied to its type, and which object a write goes to.
+//! Kinds that the operator writes, each tied to its type, and the target object of a write.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::api::{
     referenced::SourceKind,
 };
 
-/// A type whose objects we write. What is written of it has its kind from here, so that the two cannot disagree.
+/// A type whose objects the operator writes. Each write gets its kind from here, so that kind and type always agree.
 pub trait Known: Resource<DynamicType = ()> + Serialize {
     /// Its kind.
     const KIND: Kind;
@@ -47,7 +47,7 @@ known!(
     ProjectControlPlane,
 );
 
-/// The kinds we write.
+/// Kinds that the operator writes or reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// `compute.datumapis.com/v1alpha` Workload
@@ -60,7 +60,7 @@ pub enum Kind {
     Namespace,
     /// `policy.karmada.io/v1alpha1` PropagationPolicy
     PropagationPolicy,
-    /// `policy.karmada.io/v1alpha1` ClusterPropagationPolicy; only ever looked for
+    /// `policy.karmada.io/v1alpha1` ClusterPropagationPolicy. Only read.
     ClusterPropagationPolicy,
     /// `networking.datumapis.com/v1alpha` NetworkBinding
     NetworkBinding,
@@ -70,22 +70,22 @@ pub enum Kind {
     ResourceClaim,
     /// `events.k8s.io/v1` Event
     Event,
-    /// What deployments refer to, of the group `v1`
+    /// Objects that deployments reference, of the group `v1`
     Referenced(SourceKind),
     /// `work.karmada.io/v1alpha2` ResourceBinding
     ResourceBinding,
-    /// `cluster.karmada.io/v1alpha1` Cluster; only ever spoken of in Events
+    /// `cluster.karmada.io/v1alpha1` Cluster. Only a subject of Events.
     Cluster,
-    /// `work.karmada.io/v1alpha1` Work; only ever removed where Karmada has forgotten it
+    /// `work.karmada.io/v1alpha1` Work. Only deleted, if Karmada has lost track of it.
     Work,
-    /// `resourcemanager.miloapis.com/v1alpha1` Project; only ever looked for
+    /// `resourcemanager.miloapis.com/v1alpha1` Project. Only read.
     Project,
-    /// `infrastructure.miloapis.com/v1alpha1` ProjectControlPlane; only ever looked for
+    /// `infrastructure.miloapis.com/v1alpha1` ProjectControlPlane. Only read.
     ProjectControlPlane,
 }
 
 impl Kind {
-    /// `apiVersion`, `kind` and plural.
+    /// Returns `apiVersion`, `kind` and plural.
     pub fn gvk(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Workload => ("compute.datumapis.com/v1alpha", "Workload", "workloads"),
@@ -111,23 +111,23 @@ impl Kind {
         }
     }
 
-    /// Its name in paths.
+    /// Returns its name in URL paths.
     pub fn plural(self) -> &'static str {
         self.gvk().2
     }
 
-    /// Whether its objects hold what must never be shown, nor stay in memory.
+    /// True if objects of this kind hold values that must not be shown, nor kept in memory.
     pub fn is_confidential(self) -> bool {
         matches!(self, Self::Referenced(_))
     }
 }
 
-/// Which object a write goes to.
+/// The target object of a write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Object {
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace; empty when cluster-scoped.
+    /// Its namespace. Empty if it is cluster-scoped.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -151,18 +151,18 @@ impl From<SourceKind> for Kind {
 }
 
 impl Object {
-    /// The object of this kind, namespace and name.
+    /// Returns the object of this kind, namespace and name.
     pub fn named<K: Known>(namespace: &str, name: &str) -> Self {
         Self { kind: K::KIND, namespace: namespace.into(), name: name.into() }
     }
 
-    /// The object that `live` is.
+    /// Returns the kind, namespace and name of `live`.
     pub fn of<K: Known>(live: &K) -> Self {
         Self::named::<K>(live.meta().namespace.as_deref().unwrap_or_default(), &live.name_any())
     }
 }
 
-/// One version of one object: what a write that must not touch anything else names.
+/// One version of one object. A write that must change nothing else names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectVersion {
     /// Its uid.
@@ -172,12 +172,12 @@ pub struct ObjectVersion {
 }
 
 impl ObjectVersion {
-    /// The version with this uid and resourceVersion.
+    /// Returns the version with this uid and resourceVersion.
     pub fn new(uid: &str, resource_version: &str) -> Self {
         Self { uid: uid.into(), resource_version: resource_version.into() }
     }
 
-    /// The version with this metadata.
+    /// Returns the version in this metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_has_the_address_of_its_type() {
+    fn kind_agrees_with_its_type() {
         agrees::<Workload>();
         agrees::<WorkloadDeployment>();
         agrees::<Instance>();

@@ -1,5 +1,5 @@
-//! The most that one tenant may ask for, so that what they ask for costs nobody else. Admission refuses more, and where no
-//! webhook runs the plans report it and make nothing of it.
+//! Limits on what one tenant may request, so that their requests do not slow down other tenants. Admission refuses more. Without
+//! a webhook, the plans report the excess and create nothing.
 
 use std::{collections::BTreeMap, fmt, io};
 
@@ -12,60 +12,60 @@ use crate::api::{
     referenced::DataRef,
 };
 
-/// Placements of one Workload. Its status has an entry for each.
+/// Maximum number of placements of one Workload. Its status has an entry for each.
 pub const MAX_PLACEMENTS: usize = 32;
 
-/// Deployments of one Workload: the cities of all its placements.
+/// Maximum number of deployments of one Workload: the cities of all its placements.
 pub const MAX_DEPLOYMENTS: usize = 100;
 
-/// Bytes of a template as JSON. Each deployment and each Instance has a copy of it, on every plane.
+/// Maximum size of a template as JSON, in bytes. Each deployment and each Instance has a copy of it, on every plane.
 pub const MAX_TEMPLATE: usize = 128 << 10;
 
-/// Entries of a template's lists that have keys: containers, variables, ports, volumes, attachments and capabilities. For each
-/// update of a deployment Karmada reads who owns each of them, at a cost that grows with the square of their number.
+/// Maximum number of entries in a template's keyed lists: containers, variables, ports, volumes, attachments and capabilities. At
+/// each update of a deployment, Karmada reads the owners of all entries. The cost grows with the square of their number.
 pub const MAX_ENTRIES: usize = 512;
 
-/// Fields of a template that refer to one and the same ConfigMap or Secret.
+/// Maximum number of fields of a template that reference one ConfigMap or Secret.
 pub const MAX_USES: usize = 128;
 
-/// ConfigMaps and Secrets of a template. Karmada writes what a deployment depends on into one annotation of its binding, an
-/// entry of at most 350 bytes for each; all annotations of an object have 256 KiB, and each of them is looked at whenever the
-/// deployment is.
+/// Maximum number of ConfigMaps and Secrets of a template. Karmada writes the dependencies of a deployment into one annotation of
+/// its binding, at most 350 bytes each. All annotations of an object may have 256 KiB. Each dependency is checked at each
+/// reconcile of the deployment.
 pub const MAX_REFERENCES: usize = 256;
 
-/// Networks of a template; the API server is asked about each.
+/// Maximum number of networks of a template. Each causes a request to the API server.
 pub const MAX_NETWORKS: usize = 64;
 
-/// Something of which there is more than there may be.
+/// A value that exceeds its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excess {
-    /// The field, from the object's own down: `spec.template.spec.runtime.sandbox.containers`.
+    /// The path of the field in the object: `spec.template.spec.runtime.sandbox.containers`.
     pub field: String,
-    /// The kind of thing that is counted.
+    /// The kind of value.
     pub measure: Measure,
-    /// Amount that was found.
+    /// The value that was found.
     pub found: usize,
 }
 
-/// A kind of thing that is counted.
+/// A kind of limited value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Placements of a Workload.
     Placements,
-    /// Deployments that a Workload asks for.
+    /// Deployments that a Workload requests.
     Deployments,
     /// Bytes of a template.
     Bytes,
     /// Entries of a template's lists.
     Entries,
-    /// Fields that refer to this object.
+    /// Fields that reference this object.
     Uses(DataRef),
-    /// A port's number, which the providers of Instances read as one of 32 bits.
+    /// A port number. The providers of Instances read it as 32 bits.
     Port(String),
 }
 
 impl Measure {
-    /// The most that there may be.
+    /// Returns the maximum value.
     pub fn limit(&self) -> usize {
         match self {
             Self::Placements => MAX_PLACEMENTS,
@@ -77,7 +77,7 @@ impl Measure {
         }
     }
 
-    /// How to come back under the limit.
+    /// Returns advice on how to get below the limit.
     pub fn remedy(&self) -> String {
         match self {
             Self::Placements => "put cities with the same scale into one placement, or make several Workloads".into(),
@@ -108,7 +108,7 @@ impl fmt::Display for Excess {
     }
 }
 
-/// Collects what is over its limit.
+/// Collects values above their limits.
 struct Found(Vec<Excess>);
 
 impl Found {
@@ -119,14 +119,14 @@ impl Found {
     }
 }
 
-/// Limits that a Workload exceeds.
+/// Returns the limits that a Workload exceeds.
 pub fn of_workload(workload: &Workload) -> Vec<Excess> {
     let mut found = Found(of_placements(workload));
     found.0.extend(of_template(&workload.spec.template));
     found.0
 }
 
-/// Limits that the placements of a Workload exceed.
+/// Returns the limits that the placements of a Workload exceed.
 pub fn of_placements(workload: &Workload) -> Vec<Excess> {
     let placements = &workload.spec.placements;
     let mut found = Found(Vec::new());
@@ -136,7 +136,7 @@ pub fn of_placements(workload: &Workload) -> Vec<Excess> {
     found.0
 }
 
-/// Limits that a template exceeds, of a Workload or of a deployment.
+/// Returns the limits that the template of a Workload or a deployment exceeds.
 pub fn of_template(template: &InstanceTemplateSpec) -> Vec<Excess> {
     let spec = &template.spec;
     let mut found = Found(Vec::new());
@@ -157,7 +157,7 @@ pub fn of_template(template: &InstanceTemplateSpec) -> Vec<Excess> {
     found.0
 }
 
-/// Number of entries of the lists of a template that have keys.
+/// Returns the number of entries in the keyed lists of a template.
 pub fn entries(spec: &InstanceSpec) -> usize {
     fn len<T>(list: Option<&Vec<T>>) -> usize {
         list.map_or(0, Vec::len)
@@ -177,7 +177,8 @@ pub fn entries(spec: &InstanceSpec) -> usize {
     volumes + in_containers + in_machine
 }
 
-/// Ports whose number no 32 bits hold: no provider could read an Instance that has one, nor any list with it.
+/// Returns a port whose number does not fit into 32 bits. No provider could decode an Instance with such a port, nor a list that
+/// contains it.
 fn ports(template: &InstanceTemplateSpec) -> Option<Excess> {
     let fits = |number: &serde_json::Number| number.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
     let rules = template.spec.network_interfaces.iter().enumerate().flat_map(|(at, interface)| {
@@ -200,9 +201,9 @@ fn ports(template: &InstanceTemplateSpec) -> Option<Excess> {
     })
 }
 
-/// All of them in one text for a condition.
+/// Returns one text about all of them for a condition.
 pub fn words(excesses: &[Excess]) -> Option<String> {
-    /// Most that one message names.
+    /// Maximum number of limits that one message names.
     const MAX_NAMED: usize = 3;
     let named: Vec<String> = excesses.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = excesses.len().saturating_sub(MAX_NAMED);
@@ -210,7 +211,7 @@ pub fn words(excesses: &[Excess]) -> Option<String> {
     (!named.is_empty()).then(|| format!("{}{more}", named.join("; ")))
 }
 
-/// The flaw of a project's name that no label on the hub can carry.
+/// Describes why a project's name does not fit into a label on the hub.
 pub fn of_project(project: &ProjectName) -> Option<String> {
     let beside = project.label_value().len() - project.as_str().len();
     let (length, limit) = (project.as_str().len(), MAX_LABEL - beside);
@@ -222,7 +223,7 @@ pub fn of_project(project: &ProjectName) -> Option<String> {
     })
 }
 
-/// Number of bytes of the JSON of something, which is not made for that.
+/// Returns the size of a value as JSON, without creating the JSON.
 pub fn json_bytes(of: &impl Serialize) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
@@ -236,7 +237,7 @@ pub fn json_bytes(of: &impl Serialize) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // What comes from JSON can be written as such.
+    // A value that was read from JSON can be written as JSON.
     serde_json::to_writer(&mut counter, of).map_or(usize::MAX, |()| counter.0)
 }
 

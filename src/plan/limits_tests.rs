@@ -1,4 +1,4 @@
-//! Each limit at its value and one beyond it.
+//! Tests of each limit at its value and one above.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ fn workload(spec: &Value) -> Workload {
     serde_json::from_value(json!({ "metadata": { "name": "web", "namespace": "shop" }, "spec": spec })).unwrap()
 }
 
-/// A Workload with these containers, volumes and placements.
-#[allow(clippy::needless_pass_by_value)] // reads better where it is called
+/// Returns a Workload with these containers, volumes and placements.
+#[allow(clippy::needless_pass_by_value)] // easier to read at the call
 fn of(containers: Value, volumes: Value, placements: Value) -> Workload {
     workload(&json!({
         "template": { "spec": {
@@ -40,7 +40,7 @@ fn of_one_secret(count: usize) -> Vec<Value> {
     (0..count).map(|n| json!({ "name": format!("V{n}"), "valueFrom": from(n) })).collect()
 }
 
-/// Two containers with so many entries, one volume left out: some of each kind.
+/// Returns two containers with this number of entries, including one volume of the caller. There are some of each kind.
 fn entries(count: usize) -> Value {
     let ports = json!([{ "name": "http", "port": 80 }]);
     let attachments = json!([{ "name": "a" }, { "name": "b" }]);
@@ -53,7 +53,7 @@ fn one_container() -> Value {
     json!([container(Vec::new())])
 }
 
-/// A Workload whose template has so many bytes.
+/// Returns a Workload whose template has this size.
 fn of_bytes(size: usize) -> Workload {
     let with = |text: usize| {
         of(
@@ -67,7 +67,7 @@ fn of_bytes(size: usize) -> Workload {
 }
 
 #[test]
-fn limit_itself_passes_and_one_more_is_named_with_limit_and_value() {
+fn limit_exceeded_by_one_is_reported_with_limit_and_value() {
     let placements = |count: usize| (0..count).map(|n| placement(n, 1)).collect::<Vec<_>>();
     let in_placements = |placements: Vec<Value>| of(one_container(), json!([]), placements.into());
     let in_container = |variables: Vec<Value>| of(json!([container(variables)]), json!([]), json!([placement(0, 1)]));
@@ -117,14 +117,14 @@ fn limit_itself_passes_and_one_more_is_named_with_limit_and_value() {
 }
 
 #[test]
-fn port_that_no_provider_reads_is_named_with_its_field() {
+fn port_beyond_32_bits_is_reported_with_its_field() {
     let with = |port: Value| {
         let mut object = json!(of(one_container(), json!([]), json!([placement(0, 1)])));
         object["spec"]["template"]["spec"]["networkInterfaces"][0]["networkPolicy"] =
             json!({ "ingress": [{}, { "ports": [{ "port": "http" }, { "port": port }] }] });
         words(&of_workload(&serde_json::from_value(object).unwrap()))
     };
-    // Others are admission's to refuse: they do no harm to anybody else.
+    // Admission refuses other invalid numbers. They do not harm other tenants.
     for good in [json!(443), json!(70000), json!(-1)] {
         assert_eq!(with(good), None);
     }
@@ -135,7 +135,7 @@ fn port_that_no_provider_reads_is_named_with_its_field() {
 }
 
 #[test]
-fn project_name_that_fits_no_label_is_named_with_the_limit() {
+fn project_name_too_long_for_label_is_reported_with_limit() {
     for (name, good) in [("p".repeat(55), true), ("p".repeat(56), false), ("single".into(), true)] {
         let project = ProjectName::new(&name);
         assert_eq!(project.label_value().len() <= MAX_LABEL, good);

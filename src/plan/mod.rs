@@ -1,7 +1,8 @@
-//! Pure decisions: one observed snapshot in, a [`Plan`] out. No async, no client, no clock; time is an argument.
+//! Pure decisions. A function takes one observed snapshot and returns a [`Plan`]. It uses no async, no client and no clock; the
+//! time is an argument.
 //!
-//! What is *unknown* (a cache not filled, a namespace not seen) never reaches these functions as *absent*: the
-//! controllers call them only once every store they read is filled, or the snapshot says what is not known.
+//! An *unknown* fact (an unfilled cache, an unseen namespace) never reaches these functions as *absent*. The controllers call
+//! them only after every store that they read is filled. Otherwise the snapshot names what is unknown.
 
 pub mod admission;
 pub mod cell;
@@ -42,32 +43,32 @@ pub use write::{Body, Cell, Confirm, Discovery, Hub, Op, Plane, Project, Proof, 
 
 use std::{convert::Infallible, time::Duration};
 
-/// What to do now, in this order, and when to look again if nothing happens.
+/// Writes to send now, in this order, and the time of the next reconcile without an event.
 ///
-/// `S` is a write, or a [`Step`] on one of two planes. `G` is what the plan signals to its controller beside the writes;
-/// most plans signal nothing.
+/// `S` is a write, or a [`Step`] on one of two planes. `G` is a signal to the controller, beside the writes. Most plans have no
+/// signals.
 #[derive(Debug)]
 pub struct Plan<S, G = Infallible> {
-    /// Writes, in the order that is safe to be cut after any of them.
+    /// Writes, in an order that is safe to stop after each of them.
     pub steps: Vec<S>,
-    /// When to look again without an event.
+    /// Time of the next reconcile without an event.
     pub next: Next,
-    /// What the controller is to do beside the writes: remember or count something, or first get what the plan lacks (the
-    /// content of a source, a share of the repairs) and ask again, which gives other writes.
+    /// Requests to the controller, beside the writes. It remembers or counts something, or gets what the plan lacks (the content
+    /// of a source, a share of the repairs). In the second case it plans again, and gets other writes.
     pub signals: Vec<G>,
 }
 
-/// When to look at an object again.
+/// Time of the next reconcile of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A watched event will enqueue the object again.
     Await,
-    /// No event can be relied on: look again after this long.
+    /// There may be no event. Reconcile again after this time.
     After(Duration),
 }
 
 impl Next {
-    /// The sooner of two.
+    /// Returns the sooner of two.
     #[must_use]
     pub fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -78,22 +79,22 @@ impl Next {
 }
 
 impl<S, G> Plan<S, G> {
-    /// These writes, then wait for an event.
+    /// Returns a plan of these writes that then waits for an event.
     pub fn writes(steps: Vec<S>) -> Self {
         Self::until(steps, Next::Await)
     }
 
-    /// These writes, then look again as `next` says.
+    /// Returns a plan of these writes that is followed by a reconcile as `next` says.
     pub fn until(steps: Vec<S>, next: Next) -> Self {
         Self { steps, next, signals: Vec::new() }
     }
 
-    /// Nothing to do.
+    /// Returns an empty plan.
     pub fn nothing() -> Self {
         Self::writes(Vec::new())
     }
 
-    /// The same plan, which signals this to the controller as well.
+    /// Returns the plan with additional signals to the controller.
     #[must_use]
     pub fn with(mut self, signals: impl IntoIterator<Item = G>) -> Self {
         self.signals.extend(signals);

@@ -1,4 +1,4 @@
-//! What we keep of a namespace.
+//! Cached facts about a namespace.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,37 @@ use crate::api::{
     names::ProjectName,
 };
 
-/// What we keep of a namespace.
+/// Cached facts about a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceFacts {
     /// Its uid.
     pub uid: String,
-    /// Its labels that say what it mirrors.
+    /// Labels that name the mirrored namespace, and the label of Karmada's protection.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is on its way out.
+    /// True if the namespace is terminating.
     pub terminating: bool,
-    /// Whether somebody has stopped the deletions of sweeps in it.
+    /// True if a user has paused the deletions of sweeps in the namespace.
     pub paused: bool,
-    /// Of a hub namespace: who keeps it.
+    /// The keeper of a hub namespace.
     #[serde(default, skip_serializing_if = "Keeper::is_unknown")]
     pub keeper: Keeper,
-    /// Of a hub namespace: since when nobody needs what it holds, as far as that has been found.
+    /// The time since when nothing needs the content of a hub namespace. `None` if that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stranded_since: Option<Timestamp>,
 }
 
-/// Who keeps a hub namespace. Nobody else judges what it holds.
+/// The keeper of a hub namespace. Only the keeper judges its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keeper {
     /// Uid of `kube-system` in the control plane where the projects are discovered, or in the only project.
     pub management: Option<String>,
-    /// Uid of `kube-system` (of `default` where there is none) in the project's control plane: another control plane in
-    /// the place of this one says nothing of what was in it.
+    /// Uid of `kube-system` in the project's control plane, or of `default` if there is none. A new control plane under the same
+    /// name does not tell what the old one contained.
     pub control_plane: Option<String>,
 }
 
 impl NamespaceFacts {
-    /// From a namespace's metadata: of its labels, those that say what it mirrors and whether Karmada protects it.
+    /// Reads a namespace's metadata. Keeps only the labels that name the mirrored namespace and Karmada's protection.
     pub fn of(meta: ObjectMeta) -> Self {
         let mut labels = meta.labels.unwrap_or_default();
         let kept = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::DELETION_PROTECTED];
@@ -57,30 +57,30 @@ impl NamespaceFacts {
         Self { uid: meta.uid.unwrap_or_default(), labels, terminating, paused, keeper, stranded_since }
     }
 
-    /// Project and namespace that a namespace of the hub, or of a cell, mirrors.
+    /// Returns the project and the namespace that a namespace of the hub or of a cell mirrors.
     pub fn upstream(&self) -> Option<(ProjectName, &str)> {
         let project = self.labels.get(label::UPSTREAM_CLUSTER).and_then(|v| ProjectName::from_label_value(v))?;
         Some((project, self.labels.get(label::UPSTREAM_NAMESPACE)?))
     }
 
-    /// Whether it mirrors this namespace of this project, however the project is spelt.
+    /// True if it mirrors this namespace of this project, in any spelling of the project.
     pub fn mirrors(&self, project: &ProjectName, namespace: &str) -> bool {
         self.upstream().is_some_and(|(of, own)| of == *project && own == namespace)
     }
 }
 
 impl Keeper {
-    /// Whether nothing is known of who it is.
+    /// True if nothing is known of the keeper.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Who keeps a hub namespace from now on, of which `before` is known: whom it names already keeps it.
+    /// Returns the keeper of a hub namespace from now on. `before` is the known keeper. A keeper that it names is kept.
     #[must_use]
     pub fn of(&self, before: Option<&Self>) -> Self {
         let Some(before) = before else { return self.clone() };
         if before.management.is_some() && before.management != self.management {
-            return before.clone(); // another's, or nobody knows who we are
+            return before.clone(); // another keeper, or our own identity is unknown
         }
         Self {
             management: self.management.clone(),
@@ -88,7 +88,7 @@ impl Keeper {
         }
     }
 
-    /// As it stands on a namespace.
+    /// Returns the annotations that record the keeper on a namespace.
     pub fn to_annotations(&self) -> BTreeMap<&'static str, &str> {
         let known = [
             (annotation::KEPT_BY, self.management.as_deref()),

@@ -1,4 +1,4 @@
-//! "Is it ours": the only place that may answer.
+//! Ownership of objects. Only this module decides if an object is ours.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
@@ -12,7 +12,7 @@ use crate::api::{
     referenced::SourceKind,
 };
 
-/// Labels by which every Instance says of itself what it belongs to. Without them it cannot be copied.
+/// Labels that name the owners of an Instance. An Instance without them cannot be copied.
 pub const OF_AN_INSTANCE: [&str; 7] = [
     label::WORKLOAD_UID,
     label::WORKLOAD_DEPLOYMENT_UID,
@@ -23,25 +23,25 @@ pub const OF_AN_INSTANCE: [&str; 7] = [
     label::PLACEMENT_NAME,
 ];
 
-/// The owner that controls `object`.
+/// Returns the owner that controls `object`.
 pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
     object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
-/// Whether `owner` controls `object`: by uid, so that a namesake of a deleted owner does not.
+/// True if `owner` controls `object`. The uid is compared, so a deleted owner of the same name does not count.
 pub fn is_controlled_by<K: Resource, O: Resource>(object: &K, owner: &O) -> bool {
     owner.meta().uid.is_some() && controller_of(object).map(|o| &o.uid) == owner.meta().uid.as_ref()
 }
 
-/// Whether a Workload may take up a deployment that it does not control: one that says that it is a part of a Workload of that
-/// name, and that nobody controls. Such a one was left by `--cascade=orphan`, or restored without its owner references.
+/// True if a Workload may adopt a deployment: its spec names a Workload of this name, and it has no controller. Such a deployment
+/// was left by `--cascade=orphan`, or restored without its owner references.
 pub fn may_adopt(workload: &Workload, deployment: &WorkloadDeployment) -> bool {
     controller_of(deployment).is_none()
         && deployment.metadata.deletion_timestamp.is_none()
         && deployment.spec.workload_ref.name == workload.name_any()
 }
 
-/// A controller reference to `owner`, as JSON for an apply.
+/// Returns a controller reference to `owner`, as JSON for an apply.
 pub fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     json!([{
         "apiVersion": O::api_version(&()), "kind": O::kind(&()),
@@ -50,7 +50,7 @@ pub fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     }])
 }
 
-/// An owner reference to `owner` that controls nothing: it goes with its owner, and that is all.
+/// Returns an owner reference to `owner` without control. It only causes garbage collection.
 pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     json!([{
         "apiVersion": O::api_version(&()), "kind": O::kind(&()),
@@ -58,13 +58,13 @@ pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     }])
 }
 
-/// Whether a copy in the hub namespace that mirrors this project namespace is ours: it says so, or somebody has changed what it
-/// says, and it was we who wrote it.
+/// True if a deployment in the hub namespace of this project namespace is our copy. Its label says so, or we wrote it and another
+/// client changed the label.
 pub fn is_hub_copy_from(copy: &WorkloadDeployment, project_namespace: &str) -> bool {
     says_it_mirrors(&copy.metadata, project_namespace) || is_written_as_copy(&copy.metadata)
 }
 
-/// Whether a deployment in the hub namespace that mirrors this project namespace is a copy of ours that does not say so any more.
+/// True if a deployment in the hub namespace of this project namespace is our copy without its label.
 pub fn is_unlabelled_copy(meta: &ObjectMeta, project_namespace: &str) -> bool {
     !says_it_mirrors(meta, project_namespace) && is_written_as_copy(meta)
 }
@@ -74,20 +74,20 @@ fn says_it_mirrors(meta: &ObjectMeta, project_namespace: &str) -> bool {
     labels.and_then(|labels| labels.get(label::UPSTREAM_NAMESPACE)).is_some_and(|of| of == project_namespace)
 }
 
-/// Whether a federator has written this deployment, and not as an original, which says where its copy is.
+/// True if a federator wrote this deployment as a copy. An original has an annotation with the namespace of its copy.
 fn is_written_as_copy(meta: &ObjectMeta) -> bool {
     let is_original = meta.annotations.iter().flatten().any(|(key, _)| key == annotation::FEDERATION_NAMESPACE);
     let mut writers = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
     !is_original && writers.any(|entry| entry.manager.as_deref() == Some(manager::FEDERATOR))
 }
 
-/// Whether we made this object on the hub (policies carry our label).
+/// True if we created this object on the hub. Policies carry our label.
 pub fn is_managed<K: Resource>(object: &K) -> bool {
     object.labels().get(label::MANAGED_BY).is_some_and(|by| by == meta::MANAGED_BY)
 }
 
-/// Whether this policy of a hub namespace is a city's: one that we made or took over, or one exactly as the Go operator writes
-/// them, which carries no label. A policy that has the name and selects anything else is somebody else's.
+/// True if this policy of a hub namespace is a city policy. We created it or took it over, or it is exactly as the Go operator
+/// writes city policies, which have no label. A policy of that name with any other selector belongs to another owner.
 pub fn is_city_policy(policy: &PropagationPolicy) -> bool {
     is_managed(policy) || is_city_policy_of_go(policy)
 }
@@ -97,7 +97,7 @@ fn is_city_policy_of_go(policy: &PropagationPolicy) -> bool {
     let selects = |selector: &ResourceSelector, key: &str| {
         let labels = selector.label_selector.as_ref().filter(|labels| labels.match_expressions.is_empty())?;
         let one = labels.match_labels.first_key_value().filter(|_| labels.match_labels.len() == 1)?;
-        // Go leaves the namespace out, and Karmada's webhook fills it in (fact 43).
+        // Go omits the namespace, and Karmada's webhook adds it (fact 43).
         let is_here = selector.namespace.is_none() || selector.namespace == policy.namespace();
         (is_here && one.0 == key).then(|| one.1.clone())
     };
@@ -115,25 +115,26 @@ fn is_city_policy_of_go(policy: &PropagationPolicy) -> bool {
     has_both && selectors.iter().all(is_known) && !policy.spec.propagate_deps
 }
 
-/// Whether this is a companion: on the hub or a cell, an object of its name without our label is somebody else's.
+/// True if this is a companion. On the hub or a cell, an object of its name without our label belongs to another owner.
 pub fn is_companion(meta: &ObjectMeta) -> bool {
     meta.labels.as_ref().is_some_and(|labels| labels.get(label::REFERENCED_DATA).is_some_and(|value| value == "true"))
 }
 
-/// Whether this is a companion that we made, and that has lost its label: it says who uses it, and that it was we who wrote that.
+/// True if this is a companion of ours that lost its label. It has our annotation about its users, and our field manager wrote
+/// it.
 pub fn is_unlabelled_companion(meta: &ObjectMeta) -> bool {
     let mut managers = meta.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
     may_be_unlabelled_companion(meta) && managers.any(|name| name == manager::COMPANION)
 }
 
-/// Whether this may be such a one, where nothing is known of who has written it.
+/// True if this may be a companion that lost its label, if its field managers are unknown.
 pub fn may_be_unlabelled_companion(meta: &ObjectMeta) -> bool {
     let says = |key: &str| meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
     !is_companion(meta) && says(annotation::REFERENCED_BY)
 }
 
-/// Whether a binding is one of a companion of ours: claimed by a city policy, or attached to deployments of ours alone.
-/// `parents` are the bindings that need it, by name; without them nobody knows whose it is.
+/// True if a binding belongs to a companion of ours: a city policy claims it, or only our deployments need it. `parents` are the
+/// names of the bindings that need it. If they are `None`, its owner is unknown.
 pub fn is_binding_of_companion(policy: Option<&str>, attached: bool, parents: Option<&[String]>) -> bool {
     match (policy, parents) {
         (Some(policy), _) => CityPolicyName::parse(policy).is_some(),
@@ -142,50 +143,51 @@ pub fn is_binding_of_companion(policy: Option<&str>, attached: bool, parents: Op
     }
 }
 
-/// Whether a binding of a deployment is one of a copy of ours: a city policy claims it, or did before that went (`of_city`).
+/// True if a binding belongs to our copy of a deployment: a city policy claims it, or claimed it before it was deleted
+/// (`of_city`).
 pub fn is_binding_of_deployment(policy: Option<&str>, of_city: bool) -> bool {
     policy.map_or(of_city, |policy| CityPolicyName::parse(policy).is_some())
 }
 
-/// Whether we made this Instance in a project: it says where it comes from, and a deployment owns it without control.
+/// True if we created this Instance in a project: its label names its source, and a deployment owns it without control.
 pub fn is_projection(instance: &Instance) -> bool {
     let owned = |owner: &OwnerReference| owner.kind == "WorkloadDeployment" && owner.controller != Some(true);
     is_copy(instance) && instance.owner_references().iter().any(owned)
 }
 
-/// Whether an Instance in a project was made to show one of this deployment, whatever somebody has taken off it since.
+/// True if an Instance in a project was created as a projection for this deployment, even if its labels were removed.
 pub fn is_projection_of(instance: &Instance, deployment: &WorkloadDeployment) -> bool {
     let owned = |owner: &OwnerReference| Some(&owner.uid) == deployment.metadata.uid.as_ref();
     instance.owner_references().iter().any(|owner| owned(owner) && owner.controller != Some(true))
 }
 
-/// Whether an Instance shows another one: it says of itself which project that belongs to.
+/// True if an Instance is a copy of another one: its label names the project of the source.
 pub fn is_copy(instance: &Instance) -> bool {
     instance.labels().contains_key(label::UPSTREAM_CLUSTER)
 }
 
-/// Whose an object is that cells make outside of themselves, as one cell sees it.
+/// The owner of an object that cells create outside of themselves, as one cell sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// It carries this cell's uid.
+    /// The object carries this cell's uid.
     ThisCell,
-    /// It carries no uid: made by the Go operator, on this cell or another.
+    /// The object carries no uid. The Go operator created it, on this cell or another.
     Unmarked,
-    /// Another's.
+    /// Another owner.
     Other,
 }
 
-/// The uid of the cell that made an object; none on what the Go operator made.
+/// Returns the uid of the cell that created an object. `None` for objects of the Go operator.
 pub fn cell_of<K: Resource>(object: &K) -> Option<&String> {
     object.labels().get(label::CELL_UID)
 }
 
-/// The uid of the cell that asks for an object which another one holds.
+/// Returns the uid of the cell that requests an object of another cell.
 pub fn asking_cell<K: Resource>(object: &K) -> Option<&String> {
     object.annotations().get(annotation::CLAIMED_BY_CELL)
 }
 
-/// Whose an object is, as the cell with this uid sees it.
+/// Returns the owner of an object, as the cell with this uid sees it.
 pub fn holder<K: Resource>(object: &K, cell: &str) -> Holder {
     match cell_of(object) {
         Some(uid) if uid == cell => Holder::ThisCell,
@@ -194,10 +196,9 @@ pub fn holder<K: Resource>(object: &K, cell: &str) -> Holder {
     }
 }
 
-/// Whether a WorkloadDeployment is a project's original that a federator takes care of, not a copy for a cell. Its label
-/// alone does not tell, since where one cluster is project and cell at once, whoever writes originals may write labels too;
-/// nor does the name of its namespace, which a project may choose as well. A copy has both, and Karmada's mark stands in for
-/// the label while somebody has taken that away.
+/// True if a WorkloadDeployment is a project's original that a federator handles, and not a copy for a cell. The label alone is
+/// not enough: if one cluster is project and cell, authors of originals may write labels too. The namespace's name is not enough
+/// either, because a project may choose it. A copy has both. Karmada's annotation replaces a label that was removed.
 pub fn is_federated_original(deployment: &WorkloadDeployment) -> bool {
     let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
     let is_brought = deployment.labels().contains_key(label::UPSTREAM_NAMESPACE)
@@ -207,13 +208,13 @@ pub fn is_federated_original(deployment: &WorkloadDeployment) -> bool {
         || deployment.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
 }
 
-/// Whether this label of an Instance is the operator's, or Karmada's, to write: from a template it is not taken.
+/// True if only the operator or Karmada may write this label of an Instance. It is not copied from a template.
 pub fn is_reserved_on_instances(key: &str) -> bool {
     let ours = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID];
     OF_AN_INSTANCE.contains(&key) || ours.contains(&key) || !may_travel(key)
 }
 
-/// Whether a tenant's label may travel to the hub: Karmada steers by its own, so those may not.
+/// True if a tenant's label may be copied to the hub. Karmada acts on its own labels, so they are not copied.
 pub fn may_travel(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     domain != "karmada.io" && !domain.ends_with(".karmada.io")
@@ -224,14 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn karmadas_own_labels_do_not_travel() {
+    fn labels_of_karmada_do_not_travel() {
         assert!(may_travel("app") && may_travel("example.com/app") && may_travel("notkarmada.io/x"));
         assert!(!may_travel("karmada.io/managed") && !may_travel("propagationpolicy.karmada.io/permanent-id"));
     }
 
-    /// Found by reading: in one cluster that is project and cell, an original with this label was nobody's.
+    /// If one cluster was project and cell, no controller handled an original with this label.
     #[test]
-    fn an_original_is_told_by_where_it_is_and_not_by_a_label() {
+    fn original_is_recognized_by_namespace_not_by_label() {
         let mirror = "ns-0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11";
         let mark = json!({ label::UPSTREAM_NAMESPACE: "shop" });
         let recorded = json!({ annotation::FEDERATION_NAMESPACE: mirror });
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_a_binding_is() {
+    fn binding_of_companion_is_recognized_by_policy_or_parents() {
         let ours = ["web-workloaddeployment".to_owned()];
         let mixed = ["web-workloaddeployment".to_owned(), "theirs-deployment".to_owned()];
         for (policy, attached, parents, expected) in [
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_an_object_of_a_cell_is() {
+    fn holder_is_read_from_cell_uid_label() {
         let of = |labels: Value| -> Instance {
             serde_json::from_value(json!({
                 "metadata": { "name": "web-0", "labels": labels },

@@ -1,4 +1,4 @@
-//! The content of a ConfigMap or Secret, on its short way from a source to its companion. It never shows itself.
+//! The content of a ConfigMap or Secret, between the read of a source and the write of its companion. It is never shown.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,19 +8,19 @@ use serde_json::{Map, Value, json};
 use super::ObjectVersion;
 use crate::api::referenced::SourceKind;
 
-/// What is copied of a source: everything but its metadata.
+/// The copied part of a source: everything except its metadata.
 ///
-/// `Debug` and `Serialize` tell the names of its keys and its size, never values.
+/// `Debug` and `Serialize` show the names of the keys and the size, never values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Payload {
-    /// A ConfigMap's texts; a Secret's values in base64.
+    /// Text values of a ConfigMap, or the base64 values of a Secret.
     data: BTreeMap<String, String>,
-    /// A ConfigMap's binary values, in base64.
+    /// Binary values of a ConfigMap, in base64.
     binary: BTreeMap<String, String>,
-    /// A Secret's type.
+    /// The type of a Secret.
     type_: Option<String>,
     immutable: bool,
-    /// Bytes of all values.
+    /// Size of all values in bytes.
     size: u64,
 }
 
@@ -44,8 +44,8 @@ impl Payload {
         self.data.keys().chain(self.binary.keys()).collect()
     }
 
-    /// From an object of this kind, as an API server gives it. `None` when it is none: what does not fit is not reported,
-    /// since it may be a value.
+    /// Decodes an object of this kind from an API server's answer. Returns `None` for an invalid object. The invalid part is not
+    /// reported, because it may be a value.
     pub fn parse(kind: SourceKind, object: &[u8]) -> Option<(ObjectVersion, Self)> {
         let object: Object = serde_json::from_slice(object).ok()?;
         let (data, binary) = (object.data.unwrap_or_default(), object.binary_data.unwrap_or_default());
@@ -58,24 +58,24 @@ impl Payload {
         Some((version, Self { data, binary, type_: object.type_.filter(|_| kind.is_encoded()), immutable, size }))
     }
 
-    /// Bytes of all values, as the limits count them.
+    /// Returns the size of all values in bytes, as the limits count it.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether an object with this content can be changed into one with that of `next`; else it must be made anew.
+    /// True if an update can turn this content into `next`. Otherwise the object must be recreated.
     pub fn can_become(&self, next: &Self) -> bool {
         !self.immutable && self.type_ == next.type_
     }
 
-    /// True if an object with this content is one with that of `next` already. Immutable is more than `next` may ask for: the
-    /// mark cannot be taken off, and does no harm until the data differ.
+    /// True if this content already equals `next`. It may be immutable although `next` is not: the mark cannot be removed, and
+    /// matters only when the data differ.
     pub fn holds(&self, next: &Self) -> bool {
         (&self.data, &self.binary, &self.type_) == (&next.data, &next.binary, &next.type_)
             && (self.immutable || !next.immutable)
     }
 
-    /// The fields of an object with this content.
+    /// Returns the fields of an object with this content.
     pub fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         if !self.data.is_empty() {
@@ -93,7 +93,7 @@ impl Payload {
         fields
     }
 
-    /// The JSON merge patch that turns this content into `next`.
+    /// Returns the JSON merge patch that turns this content into `next`.
     pub fn patch_to(&self, next: &Self) -> Map<String, Value> {
         let mut patch = Map::new();
         for (field, old, new) in [("data", &self.data, &next.data), ("binaryData", &self.binary, &next.binary)] {
@@ -112,7 +112,7 @@ impl Payload {
     }
 }
 
-// Without Debug, like everything that holds values.
+// No Debug, as for all types that hold values.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_values() {
-        // "canary" in base64 has no padding, "canary!" has two.
+    fn payload_size_counts_decoded_values() {
+        // In base64, "canary" has no padding, and "canary!" has two characters of padding.
         assert_eq!(secret(&json!({ "data": { "a": "Y2FuYXJ5", "b": "Y2FuYXJ5IQ==" } })).size(), 6 + 7);
         let map = json!({ "metadata": {}, "data": { "a": "four" }, "binaryData": { "b": "Y2FuYXJ5" } }).to_string();
         assert_eq!(Payload::parse(SourceKind::ConfigMap, map.as_bytes()).unwrap().1.size(), 4 + 6);
@@ -153,16 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn values_are_never_shown() {
+    fn payload_debug_and_json_show_no_values() {
         let payload = secret(&json!({ "data": { "password": "Y2FuYXJ5" } }));
         assert_eq!(format!("{payload:?}"), r#"Payload { keys: ["password"], size: 6, .. }"#);
         assert_eq!(json!(payload), json!({ "keys": ["password"], "size": 6 }));
-        // Nor is what cannot be read.
+        // An invalid object is not shown either.
         assert!(Payload::parse(SourceKind::Secret, br#"{"metadata":{},"data":"canary"}"#).is_none());
     }
 
     #[test]
-    fn a_patch_carries_the_difference_alone() {
+    fn payload_patch_contains_only_the_difference() {
         let old = secret(&json!({ "data": { "same": "QQ==", "changed": "Qg==", "gone": "Qw==" }, "type": "Opaque" }));
         let new = secret(
             &json!({ "data": { "same": "QQ==", "changed": "RA==", "new": "RQ==" }, "type": "Opaque", "immutable": true }),

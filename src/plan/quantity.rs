@@ -2,10 +2,10 @@
 
 use crate::api::compute::Quantity;
 
-/// Thousandths that fit: far above any machine, far below where sums could overflow.
+/// Maximum in thousandths. It is far above any machine, and far below the overflow of a sum.
 const MAX_QUANTITY: f64 = 1e24;
 
-/// The value in thousandths, rounded up. `None` when it is negative, not a quantity, or beyond any machine.
+/// Returns the value in thousandths, rounded up. `None` if it is negative, not a quantity, or above the maximum.
 pub fn thousandths(quantity: &Quantity) -> Option<i128> {
     let text = quantity.0.as_str();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '+' || c == '-')).unwrap_or(text.len());
@@ -34,9 +34,9 @@ pub fn thousandths(quantity: &Quantity) -> Option<i128> {
         }
     };
     let value = number.parse::<f64>().ok()? * scale * 1000.0;
-    // Products of decimals are a hair off; what is nearer to a whole number than any quantity can mean is that number.
+    // Products of decimals have small errors. A result that is very close to a whole number is that number.
     let whole = if (value - value.round()).abs() < 1e-6 * value.abs().max(1.0) { value.round() } else { value.ceil() };
-    #[allow(clippy::cast_possible_truncation)] // bounded right here
+    #[allow(clippy::cast_possible_truncation)] // the range is checked here
     (0.0..MAX_QUANTITY).contains(&whole).then_some(whole as i128)
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_as_kubernetes_reads_them() {
+    fn quantity_is_parsed_as_in_kubernetes() {
         for (text, expected) in [
             ("1", Some(1000)),
             ("500m", Some(500)),

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The snapshot that one reads back from the record of `observed`.
+/// Returns the snapshot that is decoded from the record of `observed`.
 pub(crate) fn recorded<O: Serialize + DeserializeOwned>(observed: &O) -> O {
     serde_json::from_str(&serde_json::to_string(observed).unwrap()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Which ConfigMaps and Secrets an Instance uses, and which of its fields ask for them.
+//! References of an Instance to ConfigMaps and Secrets, and the fields that contain them.
 
 use std::collections::BTreeMap;
 
@@ -10,62 +10,62 @@ use crate::api::{
     referenced::{self, DataRef, MAX_SOURCE_NAME, SourceKind},
 };
 
-/// Fields that are named of those that ask for one object; thousands may.
+/// Maximum number of fields that are named for one object. There may be thousands.
 const MAX_ASKING: usize = 3;
 
-/// One ConfigMap or Secret that an Instance uses.
+/// One ConfigMap or Secret that an Instance references.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// Which.
+    /// The referenced object.
     pub data_ref: DataRef,
-    /// Whether every field that asks for it can do without.
+    /// True if all fields that reference it are optional.
     pub optional: bool,
-    /// The first fields that ask, for people: `container web: env DB_PASSWORD`.
+    /// The first fields that reference it, for users: `container web: env DB_PASSWORD`.
     pub asked_by: Vec<String>,
-    /// How many more ask.
+    /// The number of further fields.
     pub asked_by_more: usize,
 }
 
 impl Reference {
-    /// The fields that ask, in words.
+    /// Returns the fields that reference it, as text.
     pub fn asking(&self) -> String {
         let named = self.asked_by.join(", ");
         if self.asked_by_more == 0 { named } else { format!("{named} and {} more fields", self.asked_by_more) }
     }
 }
 
-/// One field that asks for a ConfigMap or Secret.
+/// One field that references a ConfigMap or Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// What it asks for.
+    /// The referenced object.
     pub data_ref: DataRef,
-    /// Whether it can do without.
+    /// True if the reference is optional.
     pub optional: bool,
-    /// The field, for people: `container web: env DB_PASSWORD`.
+    /// The field, for users: `container web: env DB_PASSWORD`.
     pub asked_by: String,
-    /// The field within the Instance's spec: `runtime.sandbox.containers[0].env[1].valueFrom.secretKeyRef.name`.
+    /// The path of the field in the Instance's spec: `runtime.sandbox.containers[0].env[1].valueFrom.secretKeyRef.name`.
     pub field: String,
 }
 
-/// Why a name can be no source's.
+/// Reasons why a name cannot be the name of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameFlaw {
-    /// On its way to the cells the name gets an ending, and must still be one.
+    /// The name is too long. The name of its companion has a suffix, and must still be valid.
     TooLong {
-        /// The most characters that it may have.
+        /// Maximum number of characters.
         limit: usize,
     },
-    /// No API server takes it.
+    /// The name is invalid for every API server.
     NoName,
-    /// Every cluster writes an object of this name into every namespace, each with a content of its own: a copy would be
-    /// fought over, and what the cell has already is not what the project has.
+    /// Every cluster writes an object of this name into every namespace, with its own content. A copy would conflict with it, and
+    /// the cell's object is not the project's.
     InEveryNamespace,
 }
 
-/// ConfigMap that Kubernetes writes into every namespace: the certificates of the cluster's own API server.
+/// The ConfigMap that Kubernetes writes into every namespace. It has the certificates of the cluster's own API server.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
-/// What is wrong with the name of a source, whether there is one or not.
+/// Returns why a name is invalid for a source, whether that source exists or not.
 pub fn name_flaw(data_ref: &DataRef) -> Option<NameFlaw> {
     if data_ref.name.len() > MAX_SOURCE_NAME {
         Some(NameFlaw::TooLong { limit: MAX_SOURCE_NAME })
@@ -76,7 +76,7 @@ pub fn name_flaw(data_ref: &DataRef) -> Option<NameFlaw> {
     }
 }
 
-/// Every field of an Instance's spec that asks for a ConfigMap or Secret, in the order of the spec.
+/// Returns all fields of an Instance's spec that reference a ConfigMap or Secret, in the order of the spec.
 pub fn uses(spec: &InstanceSpec) -> Vec<Use> {
     let mut found = Vec::new();
     if let Some(sandbox) = &spec.runtime.sandbox {
@@ -149,7 +149,7 @@ fn uses_of_container(container: &SandboxContainer, path: &str, found: &mut Vec<U
     }
 }
 
-/// What an Instance with this spec uses: distinct, ConfigMaps first, by name.
+/// Returns the distinct references of an Instance's spec: ConfigMaps first, sorted by name.
 pub fn references(spec: &InstanceSpec) -> Vec<Reference> {
     let mut found: BTreeMap<DataRef, Reference> = BTreeMap::new();
     for Use { data_ref, optional, asked_by, .. } in uses(spec) {
@@ -166,7 +166,7 @@ pub fn references(spec: &InstanceSpec) -> Vec<Reference> {
     found.into_values().collect()
 }
 
-/// The references to data in one of a deployment's annotations.
+/// Returns the references in one annotation of a deployment.
 pub fn annotated(deployment: &WorkloadDeployment, key: &str) -> Vec<DataRef> {
     deployment.annotations().get(key).map(|text| referenced::from_annotation(text)).unwrap_or_default()
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_that_can_refer_is_read() {
+    fn references_are_read_from_all_fields() {
         let spec: InstanceSpec = serde_json::from_value(json!({
             "runtime": { "resources": { "instanceType": "t" }, "sandbox": {
                 "containers": [
@@ -206,7 +206,7 @@ mod tests {
         let expected = [
             ("ConfigMap/db", false, "volume files"),
             ("ConfigMap/more", true, "container web: envFrom"),
-            // One field can do without, the other cannot.
+            // One of the two fields is optional, the other is required.
             ("ConfigMap/settings", false, "container web: env A, container side: envFrom"),
             ("Secret/", false, "volume none"),
             ("Secret/db", false, "container web: env P, container web: envFrom"),

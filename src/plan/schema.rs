@@ -1,5 +1,5 @@
-//! Our own definitions: which fields they know (what stands beside them in an object is of a newer version, and not ours), and
-//! how a server that applies a list tells its entries apart.
+//! Schemas of our CRDs. They tell which fields we know, and how the entries of a list are identified in an apply. An unknown
+//! field in an object belongs to a newer version, not to us.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::compute::{Instance, Workload, WorkloadDeployment};
 
-/// The schema of each of our kinds, by its name.
+/// The schema of each of our kinds, by name.
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let definitions = [Workload::crd(), WorkloadDeployment::crd(), Instance::crd()];
     let schema = |crd| serde_json::to_value(crd).ok()?.pointer_mut("/schema/openAPIV3Schema").map(Value::take);
@@ -16,13 +16,13 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
         .into_iter()
         .map(|mut crd| {
             crd.spec.versions.truncate(1);
-            // A kind of ours without a schema would be one of which we know nothing, and then nothing of it is ours.
+            // Without a schema, no field of the kind would be known, and none would count as ours.
             (crd.spec.names.kind, crd.spec.versions.pop().and_then(schema).unwrap_or_default())
         })
         .collect()
 });
 
-/// The definition of every object's metadata, as far as lists are concerned.
+/// The schema of every object's metadata, limited to lists.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     json!({ "properties": {
         "finalizers": { "type": "array", "x-kubernetes-list-type": "set" },
@@ -32,18 +32,18 @@ static METADATA: LazyLock<Value> = LazyLock::new(|| {
     } })
 });
 
-/// How a server that applies a list tells its entries apart.
+/// The way in which an API server identifies the entries of a list in an apply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ListType<'a> {
-    /// Not at all: the list is one value, which has one owner.
+    /// The list is one value with one owner.
     Atomic,
-    /// By their values.
+    /// By the values of the entries.
     Set,
-    /// By these fields of theirs.
+    /// By these key fields of the entries.
     Map(&'a [Value]),
 }
 
-/// The part of an object that a place is in.
+/// The part of an object that contains a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Root,
@@ -52,7 +52,7 @@ enum Part {
     Other,
 }
 
-/// A place in the objects of a kind, as the definition of the kind has it.
+/// A place in the objects of a kind, by the schema of the kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     schema: Option<&'a Value>,
@@ -60,20 +60,21 @@ pub struct Place<'a> {
 }
 
 impl Place<'static> {
-    /// The whole object of this kind. Of a kind that is not ours the metadata alone is known, and every other list is one value.
+    /// Returns the root of an object of this kind. For other kinds than ours, only the metadata is known, and each other list is
+    /// one value.
     pub fn of(kind: &str) -> Self {
         Self { schema: SCHEMAS.get(kind), part: Part::Root }
     }
 }
 
 impl<'a> Place<'a> {
-    /// The whole object of a kind with this schema.
+    /// Returns the root of an object with this schema.
     #[cfg(test)]
     pub fn in_schema(schema: &'a Value) -> Self {
         Self { schema: Some(schema), part: Part::Root }
     }
 
-    /// The member `name` of the object that stands here.
+    /// Returns the place of the member `name`.
     pub fn field(self, name: &str) -> Self {
         let part = match (self.part, name) {
             (Part::Root, "metadata") => return Self { schema: Some(&METADATA), part: Part::Other },
@@ -85,12 +86,12 @@ impl<'a> Place<'a> {
         Self { schema: self.schema.and_then(|schema| member(schema, name)), part }
     }
 
-    /// The entries of the list that stands here.
+    /// Returns the place of the entries of the list.
     pub fn items(self) -> Self {
         Self { schema: self.schema.and_then(|schema| schema.get("items")), part: self.part }
     }
 
-    /// How the entries of the list that stands here are told apart.
+    /// Returns how the entries of the list are identified.
     pub fn list_type(self) -> ListType<'a> {
         let says = |key: &str| self.schema.and_then(|schema| schema.get(key));
         match (says("x-kubernetes-list-type").and_then(Value::as_str), says("x-kubernetes-list-map-keys")) {
@@ -100,19 +101,19 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// True in the spec of one of our kinds, which is carried as it is written: an empty list is not an absent one.
+    /// True in the spec of one of our kinds. A spec is copied as it is written: an empty list differs from an absent one.
     pub fn is_spec(self) -> bool {
         self.part == Part::Spec
     }
 
-    /// True in a status, where the order of conditions says nothing.
+    /// True in a status. There, the order of conditions does not matter.
     pub fn is_status(self) -> bool {
         self.part == Part::Status
     }
 }
 
-/// Those of the paths below `field` of an object of this kind that its definition knows, in the form of `fieldsV1`. Of a
-/// kind that is not ours all are known.
+/// Returns the paths below `field` that the schema of this kind knows, in the form of `fieldsV1`. For other kinds than ours, all
+/// paths are known.
 pub fn known(kind: &str, field: &str, paths: &Map<String, Value>) -> Map<String, Value> {
     match SCHEMAS.get(kind) {
         None => paths.clone(),
@@ -125,7 +126,7 @@ fn known_below(schema: &Value, paths: &Map<String, Value>) -> Map<String, Value>
         return paths.clone();
     }
     let known = |(path, below): (&String, &Value)| {
-        // The object itself is as well known as the path that leads to it.
+        // The path `.` is the object itself, which is known because its path is.
         let below = match below.as_object() {
             Some(deeper) if path != "." => {
                 let schema = child(schema, path)?;
@@ -142,7 +143,7 @@ fn known_below(schema: &Value, paths: &Map<String, Value>) -> Map<String, Value>
     paths.iter().filter_map(known).collect()
 }
 
-/// The schema of what `path` leads to; nothing when this one does not know it.
+/// Returns the schema of the value at `path`. `None` if this schema does not know it.
 fn child<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     match path.strip_prefix("f:") {
         Some(name) => member(schema, name),
@@ -150,13 +151,13 @@ fn child<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     }
 }
 
-/// The schema of the member `name` of an object; nothing when this one does not know it.
+/// Returns the schema of the member `name` of an object. `None` if this schema does not know it.
 fn member<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let property = schema.get("properties").and_then(|properties| properties.get(name));
     property.or_else(|| schema.get("additionalProperties").filter(|values| **values != Value::Bool(false)))
 }
 
-/// Whether it takes whatever stands there.
+/// True if the schema accepts any value.
 fn knows_all(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
 }
@@ -171,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn each_of_our_kinds_has_a_schema() {
+    fn schema_exists_for_each_of_our_kinds() {
         for kind in ["Workload", "WorkloadDeployment", "Instance"] {
             assert!(child(&SCHEMAS[kind], "f:spec").is_some(), "{kind}");
         }
     }
 
-    /// What later definitions of the Go operator have: applied over them, ours may lose none of it.
+    /// Later CRDs of the Go operator have these fields. If our CRDs are applied over them, no field may be lost.
     #[test]
-    fn later_fields_are_known() {
+    fn schema_knows_later_fields() {
         let interface = json!({ "f:name": {}, "f:ipFamilies": {}, "f:reclaimPolicy": {}, "f:addresses": {} });
         let security = json!({
             "f:allowPrivilegeEscalation": {}, "f:seccompProfile": { "f:type": {} },
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_definition_has_is_known_and_nothing_else() {
+    fn schema_knows_exactly_the_fields_of_the_crd() {
         let in_template = |paths: Value| json!({ "f:template": { "f:spec": paths } });
         let container = |paths: Value| {
             in_template(json!({ "f:runtime": { "f:sandbox": { "f:containers": { "k:{\"name\":\"c\"}": paths } } } }))

@@ -1,20 +1,20 @@
-//! The part of a write that stands in its object: when it was judged, and in the server's answer.
+//! The part of a write that an object already has: when it was judged, and in the server's answer.
 
 use serde_json::Value;
 
 use super::{Kind, diff, hash};
 
-/// The state of an object in the fields of a write.
+/// The values that an object has in the fields of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Digest of what stands there; see [`as_read`].
+    /// Digest of these values. See [`as_read`].
     fields: String,
-    /// Path of the first field that stands otherwise than the write asks.
+    /// Path of the first field that differs from the write.
     lacking: Option<String>,
 }
 
 impl Standing {
-    /// Compares the fields that are `asked` for with `object`, which is of this kind. Type, address and version do not count.
+    /// Compares `asked` with `object`, which is of this kind. The type, the name and the version are not compared.
     pub fn of(kind: Kind, asked: &Value, object: &Value) -> Self {
         let mut asked = asked.clone();
         if let Some(members) = asked.as_object_mut() {
@@ -32,18 +32,19 @@ impl Standing {
         }
     }
 
-    /// Path of the first field that stands otherwise than the write asks.
+    /// Returns the path of the first field that differs from the write.
     pub fn lacking(&self) -> Option<&str> {
         self.lacking.as_deref()
     }
 
-    /// True if both have the same values in these fields.
+    /// True if both objects have the same values, whether these are the requested ones or not.
     pub fn is_same_as(&self, other: &Self) -> bool {
         self.fields == other.fields
     }
 }
 
-/// A value without what a typed reader puts in where nothing stands: an answer is read as it is, and the object of a cache is not.
+/// Removes default values. A typed reader adds them to the object of a cache, and an answer of the server is compared without
+/// such a reader.
 fn as_read(value: Value) -> Value {
     let is_default = |value: &Value| match value {
         Value::Bool(value) => !value,
@@ -66,13 +67,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A Workload whose only container has these fields beside its name.
+    /// Returns a spec whose template has these containers.
     fn with(containers: &Value) -> Value {
         json!({ "template": { "spec": { "runtime": { "sandbox": { "containers": containers } } } } })
     }
 
     #[test]
-    fn what_the_server_prunes_or_says_otherwise_is_lacking_in_its_answer() {
+    fn answer_with_pruned_or_changed_field_names_its_path() {
         const CONTAINERS: &str = ".spec.template.spec.runtime.sandbox.containers";
         let mut asked = json!({
             "apiVersion": "v1", "kind": "Thing", "metadata": { "name": "a", "uid": "u", "labels": { "l": "1" } },
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_beside_it_changes_nothing_of_what_stands() {
+    fn fields_of_others_do_not_change_the_comparison() {
         let condition = |time: &str| json!([{ "type": "Ready", "status": "True" }, { "type": "Theirs", "time": time }]);
         let asked = json!({ "status": { "later": 1, "conditions": [{ "type": "Ready", "status": "True" }] } });
         let stands = |asked: &Value, object: Value| Standing::of(Kind::Workload, asked, &object);
@@ -116,9 +117,9 @@ mod tests {
         assert!(pruned.is_same_as(&of(json!({ "conditions": condition("2"), "theirs": 3 }))));
         assert!(!pruned.is_same_as(&of(json!({ "conditions": [{ "type": "Ready", "status": "False" }] }))));
         assert!(!pruned.is_same_as(&of(json!({ "conditions": condition("1"), "later": 2 }))));
-        // Pruned, and read by a type that has a default there.
+        // The field was pruned, and a typed reader added a default.
         assert!(pruned.is_same_as(&of(json!({ "conditions": condition("1"), "later": 0 }))));
-        // A merge patch that takes something away.
+        // A merge patch that removes a field.
         let gone = json!({ "metadata": { "annotations": { "a": null } } });
         let left = stands(&gone, json!({ "metadata": { "annotations": { "a": "1" } } }));
         assert_eq!(left.lacking(), Some(".metadata.annotations.a"));

@@ -1,12 +1,12 @@
-//! Parts of an object that are ours whole, and what others own of them: how it becomes ours.
+//! Take-over of fields that other managers own in parts of an object that belong to us as a whole.
 //!
-//! The Go operator wrote with plain updates, which leave every field that it wrote to its field manager. An apply removes a
-//! field only when nobody else owns it; so a field of such an object that we apply no more would stay for ever. Ownership
-//! therefore passes to us first, by path and whoever holds it, in one write that changes nothing but `managedFields`. From
-//! then on an apply of ours says all there is, and no write shows half of a change.
+//! The Go operator wrote plain updates, so each field that it wrote stays with its field manager. An apply removes a field only
+//! if no other manager owns it. Fields that we no longer apply would therefore stay. So the ownership is transferred first, by
+//! path and from every manager, in one write that changes only `managedFields`. After that, our apply is complete, and no write
+//! shows half of a change.
 //!
-//! A field that our own definition does not know cannot be in an apply of ours, which would then remove it. Such a field, of
-//! a newer version, stays with whoever holds it.
+//! A field that our CRD does not know cannot be in our apply, which would then remove it. Such a field belongs to a newer
+//! version, and stays with its manager.
 
 use std::time::Duration;
 
@@ -20,20 +20,20 @@ use crate::api::meta;
 /// A part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What is wanted.
+    /// The desired state.
     Spec,
-    /// What has come of it.
+    /// The observed state.
     Status,
 }
 
-/// The field of a spec that stays with whoever owns it: we apply it always, so that it is never left behind, and where
-/// somebody else scales it is his.
+/// The field of a spec that stays with its owner. We always apply it, so it is never left behind. If another controller scales,
+/// it owns the field.
 const REPLICAS: &str = "f:replicas";
 
 impl Part {
     const ALL: [Self; 2] = [Self::Spec, Self::Status];
 
-    /// This part and no other.
+    /// Returns a list of only this part.
     pub(super) fn alone(self) -> &'static [Self] {
         match self {
             Self::Spec => &[Self::Spec],
@@ -48,12 +48,12 @@ impl Part {
         }
     }
 
-    /// Whether an entry speaks of this part: what is said of a status is said through its subresource.
+    /// True if an entry is about this part. A status is written through its subresource.
     fn is_spoken_of_by(self, entry: &ManagedFieldsEntry) -> bool {
         (entry.subresource.as_deref() == Some("status")) == (self == Self::Status)
     }
 
-    /// The paths below this part that `entry` holds and that are to be ours.
+    /// Returns the paths below this part that `entry` owns and that must become ours.
     fn held(self, kind: &str, entry: &ManagedFieldsEntry) -> Option<Map<String, Value>> {
         let fields = &entry.fields_v1.as_ref().filter(|_| self.is_spoken_of_by(entry))?.0;
         let mut paths = schema::known(kind, self.field(), fields.get(self.field())?.as_object()?);
@@ -61,13 +61,13 @@ impl Part {
         paths.keys().any(|path| path != ".").then_some(paths)
     }
 
-    /// Whether somebody else holds something of this part in `entry`, which may be a trace.
+    /// True if another manager owns fields of this part in `entry`. The entry may be a trace.
     fn is_held_in<K: Known>(self, entry: &ManagedFieldsEntry) -> bool {
         let (_, kind, _) = K::KIND.gvk();
         !is_own(entry) && self.is_spoken_of_by(entry) && (entry.fields_v1.is_none() || self.held(kind, entry).is_some())
     }
 
-    /// Takes `held` out of what `entry` holds.
+    /// Removes `held` from the fields of `entry`.
     fn release(self, entry: &mut ManagedFieldsEntry, held: &Map<String, Value>) {
         let Some(Value::Object(fields)) = entry.fields_v1.as_mut().map(|fields| &mut fields.0) else { return };
         let Some(Value::Object(left)) = fields.get_mut(self.field()) else { return };
@@ -77,7 +77,7 @@ impl Part {
         }
     }
 
-    /// That entry, when nothing has been applied yet.
+    /// Returns an entry for our applies of this part, without fields.
     fn no_apply_yet(self, manager: &str, version: Option<String>) -> ManagedFieldsEntry {
         ManagedFieldsEntry {
             manager: Some(manager.into()),
@@ -90,7 +90,7 @@ impl Part {
         }
     }
 
-    /// Whether this is the entry in which our own applies of this part are booked.
+    /// True if this is the entry of our own applies of this part.
     fn is_applied_in(self, entry: &ManagedFieldsEntry, manager: &str) -> bool {
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
@@ -98,8 +98,8 @@ impl Part {
     }
 }
 
-/// What is kept of another's entry in an object of this kind: that it holds something of a spec or a status. What exactly is
-/// read again when it is taken over, which happens once.
+/// Returns the cached form of another manager's entry, if it owns fields of a spec or a status. The exact fields are read again
+/// at the take-over, which happens once.
 pub fn trace(kind: &str, entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
     let holds = Part::ALL.into_iter().any(|part| part.held(kind, entry).is_some());
     (holds && !is_own(entry)).then(|| ManagedFieldsEntry {
@@ -110,25 +110,25 @@ pub fn trace(kind: &str, entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntr
     })
 }
 
-/// What is kept of an object in which no field manager is named: the server will name one at our first apply, and everything
-/// that is there before it will be that one's.
+/// Returns the cached form for an object without field managers. At our first apply, the server creates a manager that owns all
+/// existing fields.
 pub fn trace_of_nobody() -> ManagedFieldsEntry {
     ManagedFieldsEntry { manager: Some("before-first-apply".into()), ..ManagedFieldsEntry::default() }
 }
 
-/// Whether what others hold of a part is to be taken over.
+/// The time of a take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// They hold nothing.
+    /// Other managers own nothing.
     Never,
     /// Now.
     Now,
-    /// After this long, if they still hold it then.
+    /// After this time, if they still own something.
     After(Duration),
 }
 
-/// When `manager` is to take over what others hold of this part. Where both have written within `pause`, the other one takes
-/// back what we take, and is not followed at that pace.
+/// Returns when `manager` takes over the fields of this part that others own. If both have written within `pause`, the other
+/// manager reverts our take-over. Then we wait, so as not to repeat it at that pace.
 pub fn due<K: Known>(live: &K, part: Part, manager: &str, pause: Duration, now: Timestamp) -> Due {
     let entries = || live.meta().managed_fields.iter().flatten();
     let Some(theirs) = entries().filter(|entry| part.is_held_in::<K>(entry)).map(|entry| &entry.time).max() else {
@@ -142,7 +142,7 @@ pub fn due<K: Known>(live: &K, part: Part, manager: &str, pause: Duration, now: 
     left(own).zip(left(theirs.as_ref())).map_or(Due::Now, |(own, theirs)| Due::After(own.min(theirs)))
 }
 
-/// Names of the other field managers that hold something of this part.
+/// Returns the names of the other field managers that own fields of this part.
 pub fn holders<K: Known>(live: &K, part: Part) -> Vec<String> {
     let managers = live.meta().managed_fields.iter().flatten().filter(|entry| part.is_held_in::<K>(entry));
     let mut names: Vec<String> = managers.map(|entry| entry.manager.clone().unwrap_or_default()).collect();
@@ -151,8 +151,8 @@ pub fn holders<K: Known>(live: &K, part: Part) -> Vec<String> {
     names
 }
 
-/// The managed fields of an object of this kind once `manager` holds all that others hold of these parts, as far as the
-/// kind's definition knows it. `None` when they hold nothing.
+/// Returns the managed fields after `manager` has taken over these parts, as far as the schema of the kind knows their fields.
+/// `None` if other managers own nothing.
 pub fn taken_over(
     kind: &str,
     entries: &[ManagedFieldsEntry],
@@ -186,8 +186,8 @@ pub fn taken_over(
     news.then_some(entries)
 }
 
-/// What our own managers hold otherwise than by an apply is what an admission plugin put into a write of ours: taken from
-/// it, it would be put in again.
+/// True if an entry belongs to one of our managers. Fields of such an entry that are not from an apply were added by an admission
+/// plugin to our write. After a take-over, it would add them again.
 fn is_own(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref().is_some_and(|name| name.starts_with(meta::manager::PREFIX))
 }
@@ -201,7 +201,7 @@ fn unite(all: &mut Map<String, Value>, more: Map<String, Value>) {
     }
 }
 
-/// Takes `some` out of `all`, and what is left empty by that.
+/// Removes `some` from `all`, and the paths that this leaves empty.
 fn subtract(all: &mut Map<String, Value>, some: &Map<String, Value>) {
     for (path, below) in some {
         if let (Some(Value::Object(left)), Value::Object(below)) = (all.get_mut(path), below) {
@@ -223,7 +223,7 @@ mod tests {
     const WD: &str = "WorkloadDeployment";
     const ME: &str = "compute-operator-workload";
 
-    #[allow(clippy::needless_pass_by_value)] // reads better where it is called
+    #[allow(clippy::needless_pass_by_value)] // easier to read at the call
     fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: Value) -> ManagedFieldsEntry {
         serde_json::from_value(json!({
             "manager": manager, "operation": operation, "subresource": subresource,
@@ -237,13 +237,13 @@ mod tests {
         of.map(|entry| entry.fields_v1.as_ref().unwrap().0.clone()).collect()
     }
 
-    #[allow(clippy::needless_pass_by_value)] // reads better where it is called
+    #[allow(clippy::needless_pass_by_value)] // easier to read at the call
     fn in_runtime(paths: Value) -> Value {
         json!({ "f:template": { "f:spec": { "f:runtime": paths } } })
     }
 
     #[test]
-    fn paths_of_the_spec_pass_whoever_holds_them_and_the_rest_stays() {
+    fn take_over_spec_paths_of_all_managers_become_ours() {
         let containers =
             |paths: Value| in_runtime(json!({ "f:sandbox": { "f:containers": { "k:{\"name\":\"c\"}": paths } } }));
         let mut go = json!({ "f:metadata": { "f:labels": { "f:theirs": {} } }, "f:spec": containers(json!({ ".": {}, "f:env": {} })) });
@@ -281,10 +281,9 @@ mod tests {
         assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
     }
 
-    /// Found by reading: with all paths ours, our next apply removed the fields that our types do not know, and every
-    /// instance was replaced.
+    /// A take-over of all paths made our next apply remove the fields that our types do not know. Every Instance was replaced.
     #[test]
-    fn what_our_definition_does_not_know_stays_with_whoever_holds_it() {
+    fn take_over_unknown_fields_stay_with_their_manager() {
         let sandbox = |paths: Value| json!({ "f:containers": { "k:{\"name\":\"c\"}": paths } });
         let go = json!({
             ".": {}, "f:newer": {}, "f:resources": { ".": {}, "f:instanceType": {} },
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_passes_in_its_own_subresource() {
+    fn take_over_status_uses_its_subresource() {
         let go = entry("manager", "Update", Some("status"), json!({ "f:status": { "f:conditions": {} } }));
         let after = taken_over(WD, &[go], ME, &[Part::Spec, Part::Status]).unwrap();
         assert_eq!(after.len(), 1);
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_tells_of_others_and_of_nothing_but_spec_and_status() {
+    fn trace_contains_only_other_managers_of_spec_and_status() {
         let of = |manager: &str, fields: Value| trace(WD, &entry(manager, "Update", None, fields));
         assert!(
             of("manager", json!({ "f:spec": { "f:cityCode": {} } })).is_some_and(|trace| trace.fields_v1.is_none())

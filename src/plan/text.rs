@@ -1,30 +1,30 @@
-//! Text for people, of bounded length. What others write goes into it: names of variables, words of API servers. So every
-//! condition, and every annotation that carries words, is made with it, and none can grow beyond what an object may hold.
+//! Texts of bounded length for users. They contain words of others: names of variables, messages of API servers. All conditions,
+//! and all annotations with texts, use this type, so that none exceeds the limits of an object.
 
 use std::{fmt, ops::Deref};
 
 use serde::{Serialize, Serializer};
 
-/// Longest text, in characters: enough for a sentence per city, far below the schema's 32768.
+/// Maximum length in characters. It is enough for a sentence per city, and far below the 32768 of the schema.
 const MAX_TEXT: usize = 2048;
-/// The same in bytes. With its quotes escaped and a reason beside it, a text takes less than 8 KiB of an annotation.
+/// Maximum length in bytes. With escaped quotes and a reason, the text takes less than 8 KiB of an annotation.
 const MAX_BYTES: usize = 6 << 10;
-/// Longest name that a text repeats, in bytes. Longer ones are names of nothing.
+/// Maximum length of a repeated name, in bytes. A longer name names no object.
 const MAX_NAME: usize = 300;
 
-/// A text that is cut where it is made.
+/// A text that is cut when it is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoundedText(String);
 
 impl BoundedText {
-    /// The text.
+    /// Returns the text.
     pub fn into_string(self) -> String {
         self.0
     }
 }
 
 impl BoundedText {
-    /// The same as one that people can read: JSON writes each of these characters as six.
+    /// Replaces control characters. JSON encodes each of them as six characters.
     fn readable(text: String) -> Self {
         let is_noise = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
         Self(if text.contains(is_noise) { text.replace(is_noise, " ") } else { text })
@@ -33,7 +33,7 @@ impl BoundedText {
 
 impl From<String> for BoundedText {
     fn from(text: String) -> Self {
-        // What has no more bytes than characters are allowed is short enough without a count.
+        // A text with at most that many bytes has at most that many characters.
         if text.len() <= MAX_TEXT {
             return Self::readable(text);
         }
@@ -49,7 +49,7 @@ impl From<String> for BoundedText {
 
 impl From<&str> for BoundedText {
     fn from(text: &str) -> Self {
-        // A text of megabytes is not copied for its beginning. One character more shows that something follows.
+        // Avoids the copy of a text of megabytes. One character more tells that the text is cut.
         Self::from(text[..text.floor_char_boundary((MAX_TEXT + 1) * 4)].to_owned())
     }
 }
@@ -74,7 +74,7 @@ impl Serialize for BoundedText {
     }
 }
 
-/// The beginning of a name that a tenant chose, for a text with more than that name in it.
+/// Returns the beginning of a name that a tenant chose, for a text that contains more than the name.
 pub fn name(name: &str) -> String {
     if name.len() <= MAX_NAME {
         return name.to_owned();
@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_of_any_length_is_cut_at_a_character(unit in "[a-zü€𝄞\"]{1,3}", times in 0usize..9000) {
+        fn text_too_long_is_cut_at_a_character_boundary(unit in "[a-zü€𝄞\"]{1,3}", times in 0usize..9000) {
             let text = unit.repeat(times);
             let cut = BoundedText::from(text.clone());
             prop_assert!(cut.chars().count() <= MAX_TEXT && cut.len() <= MAX_BYTES);
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn text_control_characters_are_blanks() {
+    fn text_control_characters_become_blanks() {
         let text = BoundedText::from("a\u{1}b\n\u{85}".repeat(3000));
         assert!(serde_json::to_string(&text).unwrap().len() < 8000 && text.starts_with("a b\n a b\n "));
     }
 
     #[test]
-    fn text_within_the_limit_stays_as_it_is() {
+    fn text_within_the_limit_is_unchanged() {
         let text = "ü".repeat(MAX_TEXT);
         assert_eq!(&*BoundedText::from(text.clone()), text);
         assert_eq!(BoundedText::from(text + "ü").chars().count(), MAX_TEXT);

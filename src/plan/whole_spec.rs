@@ -1,4 +1,4 @@
-//! Specs and statuses that are ours whole, whoever wrote them.
+//! Specs and statuses that belong to this operator as a whole, whoever wrote them.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::{
 };
 use crate::api::reason::Reason;
 
-/// What is to be done about what others hold of an object.
+/// The take-over of fields that other managers own.
 pub struct Taking<P> {
-    /// The write by which it passes to us.
+    /// The write that transfers the ownership.
     pub write: Option<Write<P>>,
-    /// When to look again, where it has to wait.
+    /// Time of the next reconcile, if the take-over must wait.
     pub next: Next,
 }
 
-/// Takes over what others hold of the spec of `live`, and says so in an Event on it.
+/// Takes over the spec fields of `live` that other managers own, and reports it in an Event.
 pub fn take_over<P, K: Known>(
     manager: &'static str,
     controller: &str,
@@ -40,8 +40,8 @@ pub fn take_over<P, K: Known>(
     Taking { write: taking.write.map(tell), next: taking.next }
 }
 
-/// Takes over what others hold of the status of `live`: a condition that we write no more would stay for ever, and one of
-/// which they hold a part could not even be removed. Who wrote a status is of no interest to anybody, so it is counted alone.
+/// Takes over the status fields of `live` that other managers own. Otherwise a condition that we no longer write would stay, and
+/// a condition that is partly theirs could not be removed. The take-over of a status is counted, and makes no Event.
 pub fn take_over_status<P, K: Known>(manager: &'static str, live: &K, pause: Duration, now: Timestamp) -> Taking<P> {
     take(manager, Part::Status, live, pause, now)
 }

@@ -1,4 +1,4 @@
-//! The writes that a plan may ask for, typed by the control plane they go to.
+//! Writes of a plan, typed by their control plane.
 
 mod body;
 mod proof;
@@ -17,7 +17,7 @@ use crate::api::meta;
 pub use body::Body;
 pub use proof::{Confirm, Proof};
 
-/// A kind of control plane. A write to one does not type-check on another.
+/// A kind of control plane. A write for one kind does not type-check on another.
 pub trait Plane: Send + Sync + 'static {
     /// Its name in logs and errors.
     const NAME: &'static str;
@@ -32,7 +32,7 @@ pub enum Hub {}
 /// A POP cell.
 #[derive(Debug)]
 pub enum Cell {}
-/// Where it is known which projects exist. Nothing is written there.
+/// The control plane that lists the projects. Nothing is written there.
 #[derive(Debug)]
 pub enum Discovery {}
 
@@ -52,70 +52,70 @@ impl Plane for Discovery {
 /// One API call.
 #[derive(Clone, PartialEq)]
 pub enum Op {
-    /// POST: an object that nobody may have made before us.
+    /// POST of an object that must not exist yet.
     Create {
         /// The whole object.
         body: Value,
         /// Field manager.
         manager: &'static str,
     },
-    /// Server-side apply of our fields alone; creates the object when it is absent and no uid is given.
+    /// Server-side apply of our fields only. Creates the object if it is absent and no uid is given.
     Apply {
         /// Our fields.
         body: Body,
         /// Field manager.
         manager: &'static str,
-        /// Whether the fields are those of the status subresource.
+        /// True if the fields belong to the status subresource.
         status: bool,
-        /// Whether fields that others own are taken from them; see [`Write::yielding`].
+        /// True if the apply takes fields that other managers own. See [`Write::yielding`].
         force: bool,
     },
-    /// JSON merge patch, guarded by the resourceVersion inside it. For what apply cannot say: taking an entry out of a
-    /// list that another manager put in.
+    /// JSON merge patch, guarded by the resourceVersion inside it. For changes that apply cannot express, like the removal of a
+    /// list entry of another manager.
     Merge {
-        /// The patch; carries `metadata.uid` and `metadata.resourceVersion`.
+        /// The patch. It contains `metadata.uid` and `metadata.resourceVersion`.
         body: Value,
         /// Field manager.
         manager: &'static str,
     },
-    /// Makes what others own of these parts ours, in exactly the version that was judged: a live read of who owns what, and
-    /// a JSON merge patch of `metadata.managedFields`.
+    /// Takes over the fields of these parts that other managers own, in exactly the judged version. It reads the owners live,
+    /// then sends a JSON merge patch of `metadata.managedFields`.
     TakeOver {
         /// Its uid.
         uid: String,
         /// Its resourceVersion.
         resource_version: String,
-        /// Field manager that is to own them.
+        /// The field manager that becomes the owner.
         manager: &'static str,
         /// The parts.
         parts: &'static [Part],
     },
-    /// DELETE of exactly the object that was judged. Made by a [`Proof`] alone.
+    /// DELETE of exactly the judged object. Only a [`Proof`] creates it.
     Delete {
         /// Its uid.
         uid: String,
         /// Its resourceVersion.
         resource_version: String,
     },
-    /// A live read that must find nothing, before something irrevocable is built on the absence.
+    /// A live read that must find no object, before an irrevocable step that relies on the absence.
     ConfirmAbsent,
-    /// A live read that must find no object of this name, or another one.
+    /// A live read that must find no object of this name, or one with another uid.
     ConfirmGone {
-        /// The uid of the one that is gone.
+        /// The uid of the object that must be gone.
         uid: String,
     },
-    /// A live read that must find exactly this object, before something is built on its presence.
+    /// A live read that must find exactly this object, before a step that relies on its presence.
     ConfirmPresent {
         /// Its uid.
         uid: String,
     },
-    /// A live list that must find an object of this name with this label, which is not terminating: for kinds that may be listed
-    /// and not be read.
+    /// A live list that must contain an object of this name with this label that is not terminating. For kinds with permission to
+    /// list, and none to get.
     ConfirmListed {
         /// The label, whose value is `true`.
         label: &'static str,
     },
-    /// A live read that must find exactly this object, with the spec that was judged.
+    /// A live read that must find exactly this object, with the judged spec.
     ConfirmUnchanged {
         /// Its uid.
         uid: String,
@@ -125,7 +125,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// True if it only looks: what follows in a plan rests on what it finds.
+    /// True if the call only reads. The following steps of a plan depend on its result.
     pub fn is_look(&self) -> bool {
         matches!(
             self,
@@ -137,7 +137,7 @@ impl Op {
         )
     }
 
-    /// What it asks the object to carry.
+    /// Returns the fields that the call requests.
     pub fn asked(&self) -> Option<Cow<'_, Value>> {
         match self {
             Self::Create { body, .. } | Self::Merge { body, .. } => Some(Cow::Borrowed(body)),
@@ -147,7 +147,7 @@ impl Op {
     }
 }
 
-/// Shows what is asked for, but no content of ConfigMaps and Secrets.
+/// Shows the requested fields, without the content of ConfigMaps and Secrets.
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |body: &Value| {
@@ -200,9 +200,9 @@ pub struct Write<P> {
     pub object: Object,
     /// What to do with it.
     pub op: Op,
-    /// The Event that tells of it, sent only once it has done something: its address, and what it says.
+    /// The Event that reports the write, as its object and its body. It is sent only after the write has changed something.
     told: Option<Box<(Object, Value)>>,
-    /// What stood of it in the object that it was judged by; nothing where none stood, or only its version is known.
+    /// The part of the write that the judged object already had. `None` if there was no object, or only its version is known.
     standing: Option<Box<Standing>>,
     plane: PhantomData<fn() -> P>,
 }
@@ -230,7 +230,7 @@ impl<P> Write<P> {
         Self { object, op, told: None, standing: None, plane: PhantomData }
     }
 
-    /// The same write, of which that much stands in `live`.
+    /// Records which part of the write `live` already has.
     fn on<K: Known>(mut self, live: Option<&K>) -> Self {
         let object = live.and_then(|live| serde_json::to_value(live).ok());
         let kind = self.object.kind;
@@ -239,29 +239,30 @@ impl<P> Write<P> {
         self
     }
 
-    /// What stood of it in the object that it was judged by; nothing where none stood, or only its version is known.
+    /// Returns the part of the write that the judged object already had. `None` if there was no object, or only its version is
+    /// known.
     pub fn standing(&self) -> Option<&Standing> {
         self.standing.as_deref()
     }
 
-    /// Whether it makes an object of this kind.
+    /// True if it creates an object of this kind.
     pub fn makes<K: Known>(&self) -> bool {
         matches!(self.op, Op::Create { .. }) && self.object.kind == K::KIND
     }
 
-    /// True for a status or an Event: it reports what is, and no other write rests on it.
+    /// True for a status or an Event. It reports a state, and no other write depends on it.
     pub fn reports(&self) -> bool {
         self.object.kind == Kind::Event || matches!(self.op, Op::Apply { status: true, .. })
     }
 
-    /// Creates `object` as `body` says, and fails when an object of that name exists.
+    /// Creates `object` with `body`. Fails if an object of that name exists.
     pub fn create(manager: &'static str, object: Object, body: Value) -> Self {
         let body = addressed(&object, None, body);
         Self::new(object, Op::Create { body, manager })
     }
 
-    /// Has an object carry `fields`, by a server-side apply that creates it when it is absent. `None` when `live` carries
-    /// them already, and none that we applied before and no longer want.
+    /// Applies `fields` to an object by server-side apply, which creates an absent object. `None` if `live` has these fields, and
+    /// has no field that we applied before and no longer want.
     pub fn ensure<K: Known>(
         manager: &'static str,
         namespace: &str,
@@ -272,16 +273,16 @@ impl<P> Write<P> {
         if live.is_some_and(|live| !diff::differs(&fields, live, manager)) {
             return None;
         }
-        // The uid of what was judged: an object that was replaced in between is not ours to change.
+        // The uid of the judged object. An object that replaced it must not be changed.
         let uid = live.and_then(|live| live.uid());
         let object = Object::named::<K>(namespace, name);
         let body = addressed(&object, uid, fields);
         Some(Self::new(object, Op::Apply { body: body.into(), manager, status: false, force: true }).on(live))
     }
 
-    /// The same apply, but it takes nothing from anybody: where somebody else has meanwhile made an object of that name
-    /// that says otherwise, the object is theirs and the write is a conflict. For what may be made only where nothing is,
-    /// on a plane of which every object of the kind is watched.
+    /// Makes the apply take no fields from other managers. If another client has created an object of that name with other
+    /// values, the write is a conflict. For objects that may only be created where none exists, on a plane where all objects of
+    /// the kind are watched.
     #[must_use]
     pub fn yielding(mut self) -> Self {
         if let Op::Apply { force, .. } = &mut self.op {
@@ -290,17 +291,17 @@ impl<P> Write<P> {
         self
     }
 
-    /// The same apply, which only creates: an object of that name is a conflict, whoever made it. Apply itself merges into
-    /// what it finds, also into what a later spec of ours has made of it.
+    /// Makes the apply create only. An existing object of that name is a conflict, whoever created it. A plain apply would merge
+    /// into that object, which may be our own with a later spec.
     ///
-    /// The version in it is one that no object has. An API server compares it with that of an object that exists, and drops
-    /// it where there is none.
+    /// No object has the version in it. An API server compares it with the version of an existing object, and ignores it if there
+    /// is none.
     #[must_use]
     pub fn creating(self) -> Self {
         self.at_version("1")
     }
 
-    /// The same apply, of exactly this version of the object: what others have made of it since is a conflict.
+    /// Binds the apply to exactly this version of the object. A later change by others is a conflict.
     #[must_use]
     pub fn at_version(mut self, resource_version: &str) -> Self {
         if let Op::Apply { body, .. } = &mut self.op {
@@ -309,7 +310,7 @@ impl<P> Write<P> {
         self
     }
 
-    /// The same apply. If its template is this one, it holds no copy of it.
+    /// Shares the template with other writes, if it is equal to this one. The write then holds no copy.
     #[must_use]
     pub fn sharing(mut self, template: &Shared<Value>) -> Self {
         if let Op::Apply { body, .. } = &mut self.op {
@@ -318,12 +319,12 @@ impl<P> Write<P> {
         self
     }
 
-    /// Has `live` carry `fields`, by a server-side apply. `None` when it does, as with [`Self::ensure`].
+    /// Applies `fields` to `live` by server-side apply. `None` if `live` has them, as for [`Self::ensure`].
     pub fn ensure_fields<K: Known>(manager: &'static str, fields: Value, live: &K) -> Option<Self> {
         Self::ensure(manager, &live.namespace().unwrap_or_default(), &live.name_any(), fields, Some(live))
     }
 
-    /// Has `live` carry `status` in its status subresource, by a server-side apply. `None` when it does, as with
+    /// Applies `status` to the status subresource of `live` by server-side apply. `None` if `live` has it, as for
     /// [`Self::ensure`].
     pub fn status<K: Known>(manager: &'static str, status: &Value, live: &K) -> Option<Self> {
         let fields = json!({ "status": status });
@@ -335,7 +336,7 @@ impl<P> Write<P> {
         Some(Self::new(object, Op::Apply { body: body.into(), manager, status: true, force: true }).on(Some(live)))
     }
 
-    /// Takes our finalizer off `live`, leaving every other. `None` when it is not there.
+    /// Removes our finalizer from `live`, and keeps all others. `None` if `live` does not have it.
     pub fn release<K: Known>(manager: &'static str, finalizer: &str, live: &K) -> Option<Self> {
         let left: Vec<&String> = live.finalizers().iter().filter(|f| *f != finalizer).collect();
         if left.len() == live.finalizers().len() {
@@ -344,19 +345,19 @@ impl<P> Write<P> {
         Some(Self::amend(manager, json!({ "metadata": { "finalizers": left } }), live))
     }
 
-    /// Merges `patch` into exactly the version of `live` that was judged.
+    /// Merges `patch` into exactly the judged version of `live`.
     pub fn amend<K: Known>(manager: &'static str, patch: Value, live: &K) -> Self {
         Self::amend_version(manager, Object::of(live), patch, &ObjectVersion::of(live.meta())).on(Some(live))
     }
 
-    /// Merges `patch` into exactly this version of an object of which no more is kept.
+    /// Merges `patch` into exactly this version of an object that is not cached.
     pub fn amend_version(manager: &'static str, object: Object, mut patch: Value, version: &ObjectVersion) -> Self {
         patch["metadata"]["uid"] = json!(version.uid);
         patch["metadata"]["resourceVersion"] = json!(version.resource_version);
         Self::new(object, Op::Merge { body: patch, manager })
     }
 
-    /// Makes what others own of these parts of `live` ours. `None` when they own nothing of them.
+    /// Takes over the fields of these parts of `live` that other managers own. `None` if they own nothing.
     pub fn take_over<K: Known>(manager: &'static str, parts: &'static [Part], live: &K) -> Option<Self> {
         if parts.iter().all(|part| takeover::holders(live, *part).is_empty()) {
             return None;
@@ -365,7 +366,7 @@ impl<P> Write<P> {
         Some(Self::new(Object::of(live), Op::TakeOver { uid, resource_version, manager, parts }))
     }
 
-    /// The same write, which has `event` sent once it has done something.
+    /// Adds `event`, which is sent after the write has changed something.
     #[must_use]
     pub fn telling(mut self, event: Self) -> Self {
         if let Op::Create { body, .. } = event.op {
@@ -374,41 +375,41 @@ impl<P> Write<P> {
         self
     }
 
-    /// The Event that tells of this write once it has done something.
+    /// Returns the Event that is sent after the write has changed something.
     pub fn told(&self) -> Option<Self> {
         let (object, body) = (**self.told.as_ref()?).clone();
         Some(Self::new(object, Op::Create { body, manager: meta::MANAGED_BY }))
     }
 
-    /// Demands that a live read finds the object with this uid.
+    /// Requires that a live read finds the object with this uid.
     pub fn confirm_present(object: Object, uid: &str) -> Confirm<P> {
         Confirm::new(object, Op::ConfirmPresent { uid: uid.into() })
     }
 
-    /// Demands that a live list of what has this label as `true` finds the object, and that it is not terminating.
+    /// Requires that a live list with this label as `true` contains the object, and that the object is not terminating.
     pub fn confirm_listed(object: Object, label: &'static str) -> Confirm<P> {
         Confirm::new(object, Op::ConfirmListed { label })
     }
 
-    /// Demands that a live read finds `live` with the spec that was judged. A deletion that has begun since then is found as
-    /// well: it makes a new generation.
+    /// Requires that a live read finds `live` with the judged spec. It also detects a deletion that started since, because that
+    /// makes a new generation.
     pub fn confirm_unchanged<K: Known>(live: &K) -> Confirm<P> {
         let (uid, generation) = (live.uid().unwrap_or_default(), live.meta().generation.unwrap_or_default());
         Confirm::new(Object::of(live), Op::ConfirmUnchanged { uid, generation })
     }
 
-    /// Demands that a live read finds no such object, or another than the one with this uid.
+    /// Requires that a live read finds no such object, or one with another uid.
     pub fn confirm_gone(object: Object, uid: &str) -> Confirm<P> {
         Confirm::new(object, Op::ConfirmGone { uid: uid.into() })
     }
 
-    /// Demands that a live read finds no such object.
+    /// Requires that a live read finds no such object.
     pub fn confirm_absent(object: Object) -> Confirm<P> {
         Confirm::new(object, Op::ConfirmAbsent)
     }
 }
 
-/// `fields` with the type and address of the object put in.
+/// Adds the type, name, namespace and uid of the object to `fields`.
 fn addressed(object: &Object, uid: Option<String>, mut fields: Value) -> Value {
     let (api_version, kind, _) = object.kind.gvk();
     fields["apiVersion"] = json!(api_version);
@@ -423,11 +424,11 @@ fn addressed(object: &Object, uid: Option<String>, mut fields: Value) -> Value {
     fields
 }
 
-/// A write of a controller that works on two planes: the one that it serves, and another.
+/// A write of a controller that works on two planes.
 pub enum Step<N, F> {
-    /// Where the controller's own objects live.
+    /// A write to the plane of the controller's own objects.
     Local(Write<N>),
-    /// Where what it keeps in step with them lives.
+    /// A write to the plane of the objects that follow them.
     Remote(Write<F>),
 }
 

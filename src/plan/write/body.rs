@@ -1,4 +1,4 @@
-//! What an apply asks an object to carry.
+//! The body of an apply.
 
 use std::{
     borrow::Cow,
@@ -13,17 +13,17 @@ use crate::plan::Shared;
 const SPEC: &str = "spec";
 const TEMPLATE: &str = "template";
 
-/// Fields of an object as JSON. A template that many writes of a plan have in common is held once for all of them, and put in
-/// when one is sent: a hundred deployments with a template of 128 KiB each would not fit into the memory of a manager.
+/// Fields of an object as JSON. Writes of a plan with the same template share it, and it is added when a write is sent. Without
+/// sharing, a hundred deployments with templates of 128 KiB would exceed the memory of a manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Body {
-    /// All, or all but `spec.template`.
+    /// All fields, or all except `spec.template`.
     own: Value,
     template: Option<Shared<Value>>,
 }
 
 impl Body {
-    /// Holds no copy of its template, if that is this one.
+    /// Shares `template` if the body has an equal one.
     pub(super) fn share(&mut self, template: &Shared<Value>) {
         let Some(spec) = self.own.get_mut(SPEC).and_then(Value::as_object_mut) else { return };
         if spec.get(TEMPLATE) == Some(&**template) {
@@ -32,7 +32,7 @@ impl Body {
         }
     }
 
-    /// All of its fields.
+    /// Returns all fields.
     pub fn to_value(&self) -> Cow<'_, Value> {
         let Some(template) = &self.template else { return Cow::Borrowed(&self.own) };
         let mut whole = self.own.clone();
@@ -47,7 +47,7 @@ impl From<Value> for Body {
     }
 }
 
-/// A field of its own: all but a template that it shares.
+/// Returns one of its own fields. A shared template is not among them.
 impl Index<&str> for Body {
     type Output = Value;
 
@@ -62,7 +62,7 @@ impl IndexMut<&str> for Body {
     }
 }
 
-/// All of its fields, without a copy of them.
+/// Writes all fields, without a copy of them.
 impl Serialize for Body {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (Some(template), Some(fields)) = (&self.template, self.own.as_object()) else {
@@ -79,7 +79,7 @@ impl Serialize for Body {
     }
 }
 
-/// A spec with the template put in.
+/// A spec with its shared template.
 struct With<'a> {
     spec: &'a Map<String, Value>,
     template: &'a Value,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn body_with_a_shared_template_is_sent_as_it_was() {
+    fn body_with_shared_template_is_sent_unchanged() {
         let template = json!({ "spec": { "runtime": {} } });
         let whole = json!({ "metadata": { "name": "web" }, "spec": { "cityCode": "dfw", "template": template } });
         let mut body = Body::from(whole.clone());

@@ -1,8 +1,8 @@
-//! The cause of a write that takes something away, or that goes back to something older.
+//! The cause of a write that deletes something, or that restores an older state.
 
 use super::{Known, Object, ObjectVersion, Op, Write};
 
-/// A live read that must find what was judged. It is a step of its own, or the cause in a [`Proof`].
+/// A live read that must confirm the judged state. It is a separate step, or the cause in a [`Proof`].
 #[derive(Debug)]
 pub struct Confirm<P>(Write<P>);
 
@@ -24,16 +24,16 @@ impl<P> Confirm<P> {
     }
 }
 
-/// Steps that rest on one cause. The live reads that prove the cause come first.
+/// Steps that depend on one cause. The live reads that prove the cause come first.
 ///
-/// The rule: a write that takes something away, or that goes back to something older, proves its cause. Every delete
-/// carries the uid and the resourceVersion of its target, but these only prove the target. The cause is mostly another
-/// object in another cache, and that cache may be older: after a failover, a leader with a broken connection to one server
-/// combines a target of now with a cause of a minute ago. So [`Write`] has no public delete: a delete is made here, and
-/// this value has no constructor that leaves the cause open.
+/// The rule: a write that deletes something, or that restores an older state, proves its cause. Every delete carries the uid and
+/// the resourceVersion of its target, but these only prove the target. The cause is mostly another object in another cache, and
+/// that cache may be older. After a failover, a leader with one broken connection may combine a current target with a cause that
+/// is a minute old. So [`Write`] has no public delete. Only this type creates deletes, and each of its constructors names the
+/// cause.
 ///
-/// A read that fails is no error to report: the cache is stale. Nothing that follows it is sent, and the key is looked at
-/// again with back-off. What does not rest on the cause therefore stands before these steps in a plan.
+/// A failed read is no error to report: the cache is stale. The following steps are not sent, and the key is requeued with
+/// back-off. Steps that do not depend on the cause therefore come earlier in a plan.
 #[must_use = "the steps are to become part of a plan"]
 #[derive(Clone, Debug)]
 pub struct Proof<S> {
@@ -42,33 +42,33 @@ pub struct Proof<S> {
 }
 
 impl<S> Proof<S> {
-    /// The cause is read live. `at` names the plane, as for every other write of the plan.
+    /// Reads the cause live. `at` names the plane, as for every other write of the plan.
     pub fn read<P>(cause: Confirm<P>, at: impl FnOnce(Write<P>) -> S) -> Self {
         Self::of_target().and(cause, at)
     }
 
-    /// A second cause, read live after the first.
+    /// Adds a second cause, which is read live after the first.
     pub fn and<P>(mut self, cause: Confirm<P>, at: impl FnOnce(Write<P>) -> S) -> Self {
         self.reads.push(at(cause.into()));
         self
     }
 
-    /// The target carries its cause itself. Its uid and resourceVersion, which guard the delete, are the proof.
+    /// The target itself carries the cause. The uid and resourceVersion of the delete are the proof.
     pub fn of_target() -> Self {
         Self { reads: Vec::new(), steps: Vec::new() }
     }
 
-    /// The cause was read live for this very decision, and the plan was given it as such.
+    /// The cause was read live for this decision, and is part of the snapshot.
     pub fn in_snapshot() -> Self {
         Self::of_target()
     }
 
-    /// A delete for a wrong cause loses nothing: what runs is not affected, and the next look recreates the object.
+    /// A delete for a wrong cause loses nothing. Running Instances are not affected, and the next reconcile recreates the object.
     pub fn not_needed() -> Self {
         Self::of_target()
     }
 
-    /// Deletes exactly the version of `live` that was judged. Adds nothing if it is terminating already.
+    /// Deletes exactly the judged version of `live`. Adds nothing if `live` is already terminating.
     pub fn delete<K: Known, P>(self, live: &K, at: impl FnOnce(Write<P>) -> S) -> Self {
         if live.meta().deletion_timestamp.is_some() {
             return self;
@@ -76,24 +76,24 @@ impl<S> Proof<S> {
         self.delete_version(Object::of(live), ObjectVersion::of(live.meta()), at)
     }
 
-    /// Deletes exactly this version of an object of which no more is kept.
+    /// Deletes exactly this version of an object that is not cached.
     pub fn delete_version<P>(self, object: Object, version: ObjectVersion, at: impl FnOnce(Write<P>) -> S) -> Self {
         let ObjectVersion { uid, resource_version } = version;
         self.then([at(Write::new(object, Op::Delete { uid, resource_version }))])
     }
 
-    /// More steps that rest on the cause.
+    /// Adds steps that depend on the cause.
     pub fn then(mut self, steps: impl IntoIterator<Item = S>) -> Self {
         self.steps.extend(steps);
         self
     }
 
-    /// True if nothing rests on the cause.
+    /// True if no step depends on the cause.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// The reads and then what rests on them; no steps at all if nothing rests on them.
+    /// Returns the reads and the steps that depend on them. Empty if no step depends on them.
     pub fn into_steps(self) -> Vec<S> {
         if self.is_empty() { Vec::new() } else { self.reads.into_iter().chain(self.steps).collect() }
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_puts_the_reads_of_its_cause_before_what_rests_on_it() {
+    fn proof_reads_come_before_dependent_steps() {
         let cause = || Write::confirm_absent(Object::named::<Namespace>("", "cause"));
         let second = Write::confirm_gone(Object::named::<Namespace>("", "second"), "s");
         let proof: Proof<Step<Project, Hub>> = Proof::read(cause(), Step::Local).delete(&live(false), Step::Remote);
