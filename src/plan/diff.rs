@@ -63,7 +63,7 @@ fn differs_at(
     })
 }
 
-/// Removes the spec from the field sets of our own managers. For objects whose spec is compared as a whole
+/// Removes the spec from the field sets of our own managers. For objects with a spec that is compared as a whole
 /// ([`instance_copy`](super::instance_copy)): the field set of a large spec is longer than the spec.
 pub fn forget_applied_spec<K: Known>(live: &mut K) {
     for fields in live.meta_mut().managed_fields.iter_mut().flatten().filter_map(|entry| entry.fields_v1.as_mut()) {
@@ -165,8 +165,8 @@ pub fn in_standing_form(live: &Value, wanted: &Value) -> Value {
     formed(live, wanted, Members::Fields)
 }
 
-/// Members of a template for which an empty object has a meaning. An empty policy allows no traffic, while an absent policy
-/// allows all. A source is selected by its presence. A test lists all other members that can be empty.
+/// Members of a template for which an empty object has a meaning. An empty network policy admits no traffic, and an absent one
+/// admits all. A source is selected by its presence. A test lists all other members that can be empty.
 const SAYS_SOMETHING: [&str; 4] = ["networkPolicy", "configMap", "secret", "valueFrom"];
 
 /// The kind of an object's members.
@@ -174,7 +174,7 @@ const SAYS_SOMETHING: [&str; 4] = ["networkPolicy", "configMap", "secret", "valu
 enum Members {
     /// Fields of a schema.
     Fields,
-    /// Strings under keys that a user chose. The presence of a key has a meaning, whatever its value.
+    /// Strings under keys that a user chose. The presence of a key has a meaning, even with an empty value.
     Strings,
     /// Quantities under keys that a user chose.
     Quantities,

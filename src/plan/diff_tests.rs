@@ -267,12 +267,12 @@ fn standing_form_is_kept_for_equivalent_values() {
         (json!({ "args": ["1"] }), json!({ "args": ["1000m"] })),
         (json!({ "resources": { "limits": { "cpu": "1" } } }), json!({ "resources": { "limits": { "cpu": "2" } } })),
         (json!({ "command": ["a", "b"] }), json!({ "command": ["b", "a"] })),
-        // An empty policy allows no traffic, and a source is selected by its presence.
+        // An empty network policy admits no traffic, and a source is selected by its presence.
         (json!({}), json!({ "networkInterfaces": [{ "networkPolicy": {} }] })),
         (json!({ "networkInterfaces": [{ "networkPolicy": {} }] }), json!({ "networkInterfaces": [{}] })),
         (json!({ "networkInterfaces": [{}] }), json!({ "networkInterfaces": [{ "networkPolicy": {} }] })),
         (json!({ "volumes": [{ "name": "v" }] }), json!({ "volumes": [{ "name": "v", "secret": {} }] })),
-        // The presence of a label has a meaning, whatever its value.
+        // The presence of a label has a meaning, even with an empty value.
         (json!({ "labels": { "a": "" } }), json!({ "labels": {} })),
         (json!({ "labels": { "b": "1" } }), json!({ "labels": { "a": "", "b": "1" } })),
         (json!({ "matchLabels": { "a": "" } }), json!({ "matchLabels": { "b": "" } })),

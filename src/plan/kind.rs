@@ -16,7 +16,7 @@ use crate::api::{
     referenced::SourceKind,
 };
 
-/// A type whose objects the operator writes. Each write gets its kind from here, so that kind and type always agree.
+/// A type of objects that the operator writes. Each write gets its kind from here, so that kind and type always agree.
 pub trait Known: Resource<DynamicType = ()> + Serialize {
     /// Its kind.
     const KIND: Kind;

@@ -177,8 +177,8 @@ pub fn entries(spec: &InstanceSpec) -> usize {
     volumes + in_containers + in_machine
 }
 
-/// Returns a port whose number does not fit into 32 bits. No provider could decode an Instance with such a port, nor a list that
-/// contains it.
+/// Returns a port with a number that does not fit into 32 bits. No provider could decode an Instance with such a port, nor a list
+/// that contains it.
 fn ports(template: &InstanceTemplateSpec) -> Option<Excess> {
     let fits = |number: &serde_json::Number| number.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
     let rules = template.spec.network_interfaces.iter().enumerate().flat_map(|(at, interface)| {

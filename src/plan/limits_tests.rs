@@ -53,7 +53,7 @@ fn one_container() -> Value {
     json!([container(Vec::new())])
 }
 
-/// Returns a Workload whose template has this size.
+/// Returns a Workload with a template of this size.
 fn of_bytes(size: usize) -> Workload {
     let with = |text: usize| {
         of(

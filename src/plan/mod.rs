@@ -45,16 +45,16 @@ use std::{convert::Infallible, time::Duration};
 
 /// Writes to send now, in this order, and the time of the next reconcile without an event.
 ///
-/// `S` is a write, or a [`Step`] on one of two planes. `G` is a signal to the controller, beside the writes. Most plans have no
-/// signals.
+/// `S` is a write, or a [`Step`] on one of two planes. `G` is a signal to the controller, in addition to the writes. Most plans
+/// have no signals.
 #[derive(Debug)]
 pub struct Plan<S, G = Infallible> {
     /// Writes, in an order that is safe to stop after each of them.
     pub steps: Vec<S>,
     /// Time of the next reconcile without an event.
     pub next: Next,
-    /// Requests to the controller, beside the writes. It remembers or counts something, or gets what the plan lacks (the content
-    /// of a source, a share of the repairs). In the second case it plans again, and gets other writes.
+    /// Requests to the controller, in addition to the writes. It remembers or counts something, or gets what the plan lacks (the
+    /// content of a source, a share of the repairs). In the second case it plans again, and gets other writes.
     pub signals: Vec<G>,
 }
 

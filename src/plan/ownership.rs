@@ -33,8 +33,8 @@ pub fn is_controlled_by<K: Resource, O: Resource>(object: &K, owner: &O) -> bool
     owner.meta().uid.is_some() && controller_of(object).map(|o| &o.uid) == owner.meta().uid.as_ref()
 }
 
-/// True if a Workload may adopt a deployment: its spec names a Workload of this name, and it has no controller. Such a deployment
-/// was left by `--cascade=orphan`, or restored without its owner references.
+/// True if a Workload may adopt a deployment: its spec names a Workload of this name, it has no controller, and it is not
+/// terminating. Such a deployment was left by `--cascade=orphan`, or restored without its owner references.
 pub fn may_adopt(workload: &Workload, deployment: &WorkloadDeployment) -> bool {
     controller_of(deployment).is_none()
         && deployment.metadata.deletion_timestamp.is_none()
@@ -58,8 +58,8 @@ pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     }])
 }
 
-/// True if a deployment in the hub namespace of this project namespace is our copy. Its label says so, or we wrote it and another
-/// client changed the label.
+/// True if a deployment in the hub namespace of this project namespace is our copy. It has the label of a copy, or we wrote it
+/// and another client changed the label.
 pub fn is_hub_copy_from(copy: &WorkloadDeployment, project_namespace: &str) -> bool {
     says_it_mirrors(&copy.metadata, project_namespace) || is_written_as_copy(&copy.metadata)
 }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Returns a spec whose template has these containers.
+    /// Returns a spec with these containers.
     fn with(containers: &Value) -> Value {
         json!({ "template": { "spec": { "runtime": { "sandbox": { "containers": containers } } } } })
     }

@@ -1,4 +1,4 @@
-//! Specs and statuses that belong to this operator as a whole, whoever wrote them.
+//! Specs and statuses that belong to this operator as a whole. It takes over what others wrote.
 
 use std::time::Duration;
 

@@ -112,7 +112,7 @@ pub enum Op {
     /// A live list that must contain an object of this name with this label that is not terminating. For kinds with permission to
     /// list, and none to get.
     ConfirmListed {
-        /// The label, whose value is `true`.
+        /// The label. Its value is `true`.
         label: &'static str,
     },
     /// A live read that must find exactly this object, with the judged spec.
@@ -198,7 +198,7 @@ impl fmt::Debug for Op {
 pub struct Write<P> {
     /// The object.
     pub object: Object,
-    /// What to do with it.
+    /// The call.
     pub op: Op,
     /// The Event that reports the write, as its object and its body. It is sent only after the write has changed something.
     told: Option<Box<(Object, Value)>>,
@@ -291,7 +291,7 @@ impl<P> Write<P> {
         self
     }
 
-    /// Makes the apply create only. An existing object of that name is a conflict, whoever created it. A plain apply would merge
+    /// Makes the apply create only. An existing object of that name is a conflict, also one of ours. A plain apply would merge
     /// into that object, which may be our own with a later spec.
     ///
     /// No object has the version in it. An API server compares it with the version of an existing object, and ignores it if there

@@ -37,7 +37,7 @@ fn instance(namespace: &str, name: &str, owner: &str) -> Incoming<Instance> {
 
 /// Every name that the deployment could ever use was looked up.
 #[tokio::test]
-async fn in_the_way_existing_instances_with_wanted_names_are_found() {
+async fn blocking_instances_are_found_among_existing_names() {
     let caches = caches();
     let all = [
         ("ns-1", "web-0", "d1"),

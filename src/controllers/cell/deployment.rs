@@ -32,9 +32,9 @@ impl Reconciler for DeploymentController {
     /// 1. Observe the deployment, its Instances and their networks, from the caches. Wait until all of them are filled.
     /// 2. Plan the labels, the status, the networks and at most one step of the roll-out. Hold back writes that another
     ///    controller keeps reverting.
-    /// 3. Send each write, whatever the result of the others is. Report refused writes on the deployment: at once if only a user
-    ///    can resolve them, else after the grace period. If the name of a new Instance is taken, restore the labels of the
-    ///    existing Instance, in case the deployment controls it and the watch does not show it.
+    /// 3. Send each write, also after a refused one. Report refused writes on the deployment: at once if only a user can resolve
+    ///    them, else after the grace period. If the name of a new Instance is taken, read the existing Instance. If the
+    ///    deployment controls it, restore its missing identity labels.
     async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {

@@ -28,7 +28,7 @@ fn controller(url: &str, deployment: WorkloadDeployment) -> DeploymentController
     DeploymentController { caches, contests, timing, metrics }
 }
 
-/// The pause between two take-overs is a minute. A manager whose clock was an hour behind waited an hour.
+/// The pause between two take-overs is a minute. A manager with a clock an hour behind waited an hour.
 #[tokio::test]
 async fn deployment_manager_clock_behind_uses_server_time_for_take_over() {
     let ours = Timestamp::now();

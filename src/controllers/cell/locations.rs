@@ -80,7 +80,7 @@ impl Locations {
         Source::ALL.into_iter().filter(|source| self.of(*source).watched.load(Ordering::Acquire)).collect()
     }
 
-    /// Returns the watched kinds whose first list has not arrived.
+    /// Returns the watched kinds that have not been listed yet.
     fn unlisted(&self) -> BTreeSet<Source> {
         self.watched().into_iter().filter(|source| !self.of(*source).store.is_synced()).collect()
     }

@@ -101,7 +101,7 @@ impl CellControllers {
         let watches = scope.watches(&caches.plane);
         // If one cluster is both project and cell, the cell must not run the project's originals.
         watches.written::<WorkloadDeployment, _>(label::UPSTREAM_NAMESPACE, compact::deployment, &caches.deployments);
-        // The selector includes Instances without owner labels: the write-back reports which label is missing.
+        // All Instances are watched, also those without identity labels: the write-back reports which label is missing.
         watches.written::<Instance, _>("", compact::instance, &caches.instances);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &caches.namespaces);

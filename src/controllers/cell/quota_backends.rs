@@ -37,7 +37,7 @@ use crate::{
 /// Key of an Instance. Its project is the lane, so that an outage of one project's quota delays no other project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QuotaKey {
-    /// The project whose quota the Instance uses. `None` while it is unknown.
+    /// The project that provides the Instance's quota. `None` while it is unknown.
     pub(super) project: Option<ProjectName>,
     pub(super) instance: ObjectKey,
 }
@@ -223,7 +223,7 @@ impl QuotaBackends {
         self.queue.add(self.key(instance));
     }
 
-    /// Enqueues the Instances of a project whose quota answers again.
+    /// Enqueues the Instances of a project after its quota answers again.
     fn enqueue_project(&self, project: &ProjectName) {
         if let Some(backend) = self.known(project) {
             backend.gone.store(false, Ordering::Relaxed); // the project exists after all
@@ -246,7 +246,7 @@ impl QuotaBackends {
         self.enqueue_claims(&project, |of| of == namespace);
     }
 
-    /// Enqueues each claim in a project that may be this cell's, and whose Instance is or was in one of these namespaces.
+    /// Enqueues each claim in a project that may be this cell's, if its Instance is or was in one of these namespaces.
     fn enqueue_claims(&self, project: &ProjectName, namespaces: impl Fn(&str) -> bool) {
         let Some(backend) = self.known(project) else { return };
         let cell = self.identity();
@@ -257,7 +257,7 @@ impl QuotaBackends {
         }
     }
 
-    /// Enqueues the Instance whose claim changed.
+    /// Enqueues the Instance of a changed claim.
     fn on_claim(&self, project: &ProjectName, change: &Change<'_, ResourceClaim>) {
         let concerned = triggers::after_quota_claim(self.identity().as_ref(), &delta(change));
         if let Some((namespace, name)) = concerned {

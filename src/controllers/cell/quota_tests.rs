@@ -113,7 +113,7 @@ fn quota_message_for_tenants_names_no_account() {
     }
 }
 
-/// The watch of a project whose control plane was deleted was retried without end.
+/// The watch of a project was retried without end after its control plane was deleted.
 #[tokio::test]
 async fn quota_backend_of_deleted_project_is_removed_after_last_claim() {
     let (controller, project) = controller();

@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(told("misconfigured").as_deref(), Some("0"));
     }
 
-    /// The gauges of each namespace stayed for as long as the namespace existed.
+    /// The gauges of each namespace stayed until the namespace was deleted.
     #[tokio::test]
     async fn metrics_of_namespace_are_removed_with_its_last_deployment() {
         let plane = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();

@@ -21,8 +21,8 @@ pub(super) fn sorted(requests: &[ResourceRequest]) -> Vec<&ResourceRequest> {
     all
 }
 
-/// Returns the amounts that an Instance uses, counted as Milo's quota and the Go operator count them: one Instance, thousandths
-/// of CPUs, whole MiB of memory. The limits count if every container has both cpu and memory. Otherwise the runtime's requests
+/// Returns the amounts that an Instance uses: one Instance, thousandths of CPUs, whole MiB of memory. Milo's quota and the Go
+/// operator count in the same way. The limits count if every container has both cpu and memory. Otherwise the runtime's requests
 /// count, if both are set. Otherwise the size of the instance type counts. For an unknown type, only the Instance itself is
 /// counted.
 pub(super) fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, String> {

@@ -21,7 +21,7 @@ use crate::{
 /// Place of an Instance's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// The project whose quota is used.
+    /// The project that provides the quota.
     pub project: ProjectName,
     /// The Instance's namespace in the project.
     pub namespace: String,
@@ -68,9 +68,9 @@ impl Names {
         self.current == name || self.former.contains(name)
     }
 
-    /// Returns the names whose claims the watch shows: all names of the cell, and the name from before it had one. Under that
-    /// name, the cell finds its claims by its uid. A claim there without a uid has no known owner, because all unnamed cells
-    /// share the name.
+    /// Returns the cluster names of the claims that the watch shows: all names of the cell, and the name from before it had one.
+    /// Under that name, the cell finds its claims by its uid. A claim there without a uid has no known owner, because all unnamed
+    /// cells share the name.
     fn watched(&self) -> BTreeSet<&str> {
         self.former.iter().chain([&self.current]).map(String::as_str).chain([UNNAMED]).collect()
     }
@@ -93,7 +93,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the holder of `claim`, for an Instance in `namespace`. A claim without a uid is `Unmarked` if it carries a name of
-    /// this cell: the Go operator created it, here or on a cell of the same name. Such a claim may be ours only if its Instance
+    /// this cell. The Go operator created it, here or on a cell of the same name. Such a claim may be ours only if its Instance
     /// exists here. It is not ours if it is older than an Instance that still waits for a grant.
     pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
         let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);

@@ -173,7 +173,7 @@ mod tests {
             ),
             (ours(both, extra, hint), vec![], "AwaitingPropagation", "(DependenciesNotPropagated: feature off)"),
             (ours(both, extra, ""), vec!["ConfigMap/settings", "Secret/db"], "Ready", "All 2"),
-            // Present copies count, whatever happened to their source.
+            // Present copies count, even if their source is missing.
             (ours(both, extra, not_found), vec!["ConfigMap/settings", "Secret/db"], "Ready", "All 2"),
             // The Go operator does not report what it skipped.
             (

@@ -83,7 +83,7 @@ pub(super) fn terminates(
     write.telling(of_workload(event::on(instance, DEPLOYMENT, &note, now), deployment))
 }
 
-/// Adds an Event to the status of a deployment whose number of desired Instances has changed.
+/// Adds an Event to the status of a deployment if its number of desired Instances has changed.
 pub(super) fn scales(write: Write<Cell>, deployment: &WorkloadDeployment, now: Timestamp) -> Write<Cell> {
     let Some(before) = deployment.status.as_ref().filter(|status| status.observed_generation.is_some()) else {
         return write;

@@ -218,7 +218,7 @@ fn ready_follows_the_providers_conditions() {
             ConditionStatus::True,
             "Available",
         ),
-        // An available Instance is ready, whatever other conditions report.
+        // An available Instance is ready, even if other conditions report a problem.
         (
             json!([
                 condition("Programmed", "True", "Programmed", 1),
@@ -340,8 +340,8 @@ fn suspended_instance_keeps_its_gates_and_reports_it() {
     assert!(body["status"].get("suspended").is_none(), "of what has never been suspended nothing is said");
 }
 
-/// The Go operator reports nothing if there is nothing to copy. An Instance whose optional data was all missing waited without
-/// end.
+/// The Go operator reports nothing if there is nothing to copy. An Instance with only optional data, all of it missing, waited
+/// without end.
 #[test]
 fn optional_data_unreported_by_go_operator_is_awaited_for_a_limit() {
     let observed = |optional: bool, annotations: Value| {

@@ -133,7 +133,7 @@ enum Action<'a> {
     Stamp(&'a Instance),
     /// A change is in progress. Its event enqueues the deployment again.
     Wait,
-    /// Nothing to do.
+    /// No action is necessary.
     Nothing,
 }
 
@@ -222,8 +222,8 @@ fn remove(
     removals.delete(stray, |delete| delete.telling(told))
 }
 
-/// True if an Instance matches the template, whatever its hash is. Empty fields count as absent, and quantities compare by value:
-/// the Go operator dropped empty fields and normalized quantities.
+/// True if an Instance matches the template, even with another hash. Empty fields count as absent, and quantities compare by
+/// value: the Go operator dropped empty fields and normalized quantities.
 fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
     let bare = |spec: &InstanceSpec| json!(InstanceSpec { controller: None, location: None, ..spec.clone() });
     let live = bare(&instance.spec);
@@ -243,7 +243,7 @@ fn own_labels(template: &InstanceTemplateSpec) -> BTreeMap<String, String> {
     labels.into_iter().filter(|(key, _)| !ownership::is_reserved_on_instances(key)).collect()
 }
 
-/// Restores the identity labels of an Instance that the label selector misses, and whose name is taken. `None` if another owner
+/// Restores missing identity labels of an Instance that a live read found under the name of a new one. `None` if another owner
 /// controls it, or if it has the labels.
 pub fn found(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Write<Cell>> {
     ownership::is_controlled_by(instance, deployment).then(|| backfill(deployment, instance)).flatten()

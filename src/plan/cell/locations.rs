@@ -53,7 +53,7 @@ pub struct Observed {
     pub served: Result<Vec<String>, String>,
     /// The watched kinds.
     pub watched: BTreeSet<Source>,
-    /// The watched kinds whose first list has not arrived.
+    /// The watched kinds that have not been listed yet.
     #[serde(default)]
     pub unlisted: BTreeSet<Source>,
     /// Interval between checks while neither kind is served.
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// A second kind whose list failed stopped every decision of its cell.
+    /// A failed list of the second kind stopped every decision of its cell.
     #[test]
     fn locations_one_list_missing_does_not_stop_the_other() {
         let retry = Duration::from_secs(5);

@@ -172,8 +172,8 @@ fn removal(instance: &Instance, claim: &ResourceClaim) -> Proof<Step<Cell, Proje
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(10);
 
 /// True if a claim belongs to another Instance. The Go operator created a claim after its Instance, and marked it only with a
-/// cluster name that cells may share. A claim that is older than the Instance belongs to the city's former cell, whose Instance
-/// still runs on it. An Instance that has passed the gate keeps the claim, whatever the times are.
+/// cluster name that cells may share. A claim that is older than the Instance belongs to the city's former cell, where an
+/// Instance still runs on it. An Instance that has passed the gate keeps the claim: the times do not matter then.
 fn is_anothers(cell: &Identity, claim: &ResourceClaim, instance: &Instance) -> bool {
     let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
     let was_first = match (made(&claim.metadata), made(&instance.metadata)) {
@@ -324,7 +324,7 @@ fn await_backend(
     }
 }
 
-/// Releases an Instance whose claim cannot be released any more, and reports it in an Event.
+/// Releases an Instance although its claim cannot be released, and reports the claim in an Event.
 fn orphan(
     instance: &Instance,
     release: Write<Cell>,

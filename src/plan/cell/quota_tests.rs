@@ -58,7 +58,7 @@ fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
     Claim::Present(serde_json::from_value(object).unwrap())
 }
 
-/// Returns the writes for a claim whose Instance is absent.
+/// Returns the writes for a claim without its Instance.
 fn reclaim(claim: Shared<ResourceClaim>) -> Vec<Step<Cell, Project>> {
     let instance = Object::named::<Instance>("ns-1", "wd-0");
     let observed = reclaim::Observed { claim, cell: cell(), instance };

@@ -1,4 +1,4 @@
-//! Deletes a quota claim whose Instance no longer exists. Such a claim remains if the quota backend did not answer for too long.
+//! Deletes a quota claim after its Instance is gone. Such a claim remains if the quota backend did not answer for too long.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::{
     plan::{Cell, Object, Plan, Project, Proof, Shared, Step, Write, ownership::Holder},
 };
 
-/// Facts about a claim whose Instance is in no cache.
+/// Facts about a claim without an Instance in the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The claim.

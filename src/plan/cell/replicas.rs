@@ -26,7 +26,7 @@ pub struct Observed {
     /// Instances that have a name which this deployment uses, and that it does not control. Most belong to an earlier deployment
     /// of the same name, and still hold their quota.
     pub in_the_way: Vec<Shared<Instance>>,
-    /// Names that this deployment uses, whose Instances cannot be decoded. Their owner and their template are unknown.
+    /// Names that this deployment uses, and that belong to undecodable Instances. Their owner and their template are unknown.
     #[serde(default)]
     pub unreadable: BTreeSet<String>,
     /// Features that hold Instances at a gate on this cell.

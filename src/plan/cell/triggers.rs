@@ -123,8 +123,8 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
         Change::Location(delta) if delta.old == delta.new => BTreeSet::new(),
         Change::Location(_) => [Work::Everything].into(),
         Change::Copy(namespace, name) => [Work::Copy((*namespace).to_owned(), (*name).to_owned())].into(),
-        // Controllers that found an undecodable object have waited, and no other event wakes them. Meanwhile an Instance may have
-        // been deleted, and left its copy and its claim.
+        // Controllers that found an undecodable object have waited, and no other event wakes them. In that time, an Instance may
+        // have been deleted, and left its copy and its claim.
         Change::InstancesReadable(namespace) => {
             let namespace = || (*namespace).to_owned();
             [

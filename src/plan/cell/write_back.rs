@@ -79,7 +79,7 @@ pub enum Rival {
     Present(Shared<Instance>),
 }
 
-/// Requests to the controller, beside the writes.
+/// Requests to the controller, in addition to the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// The writes create a copy. If they find another copy of that name, the controller reads it and decides again.
@@ -109,7 +109,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal
     Plan { steps, ..plan }
 }
 
-/// Returns the writes for a copy whose content is fully known.
+/// Returns the writes for a copy with known content.
 fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Signal> {
     let (object, copy) = (&observed.object, observed.copy.as_deref());
     let Some(write) = instance_copy::ensure(&desired.copy, copy) else { return Plan::nothing() };
@@ -128,8 +128,8 @@ fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Si
             };
         }
     }
-    // Garbage collection would delete a copy whose owner does not exist, and the cell would recreate it without end. A copy that
-    // already exists was written by another cell or by the Go operator.
+    // Garbage collection would delete a copy without its owner, and the cell would recreate it without end. A copy that already
+    // exists was written by another cell or by the Go operator.
     let owner = Object::named::<WorkloadDeployment>(&object.namespace, &desired.deployment);
     let proof = Proof::read(Write::confirm_present(owner, &desired.hub_uid), Step::Remote)
         .and(Write::confirm_absent(object.clone()), Step::Remote)
@@ -213,7 +213,7 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     let namespace = &observed.object.namespace;
     let deployment = observed.deployment.as_deref();
     // If a cell is also a hub or a project, its Instances may be copies or projections, which are not written back. An Instance
-    // that a deployment of this cell controls is none of these, whatever labels its template has.
+    // that a deployment of this cell controls is none of these, even if the template has such labels.
     if HubNamespace::parse(namespace).is_none() || (ownership::is_copy(instance) && deployment.is_none()) {
         return Err(Lack::Nothing);
     }

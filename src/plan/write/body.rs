@@ -47,7 +47,7 @@ impl From<Value> for Body {
     }
 }
 
-/// Returns one of its own fields. A shared template is not among them.
+/// Returns a field that is not shared. The shared template is not among them.
 impl Index<&str> for Body {
     type Output = Value;
 
