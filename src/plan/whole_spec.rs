@@ -28,7 +28,7 @@ pub fn take_over<P, K: Known>(
     now: Timestamp,
 ) -> Taking<P> {
     let taking = take(manager, Part::Spec, live, pause, now);
-    let tell = |write: Write<P>| {
+    let report = |write: Write<P>| {
         let text = format!(
             "the fields of its spec that {} wrote are this operator's from now on, and follow what it is made from",
             holders(live, Part::Spec).join(", ")
@@ -37,7 +37,7 @@ pub fn take_over<P, K: Known>(
             Note { severity: Severity::Normal, reason: Reason::FieldsTakenOver, action: "TakingOver", text: &text };
         write.telling(event::on(live, controller, &note, now))
     };
-    Taking { write: taking.write.map(tell), next: taking.next }
+    Taking { write: taking.write.map(report), next: taking.next }
 }
 
 /// Takes over the status fields of `live` that other managers own. Otherwise a condition that we no longer write would stay, and

@@ -55,9 +55,9 @@ impl Reconciler for InstanceController {
             match send(&caches.plane, write, &self.metrics).await {
                 Ok(answer) => round.came(came_of(answer)),
                 Err(error) => {
-                    let told = instance::refused(&observed, write, &failure_of(&error, failing), now.time);
-                    if let Some(told) = told {
-                        send(&caches.plane, &told, &self.metrics).await?;
+                    let status = instance::refused(&observed, write, &failure_of(&error, failing), now.time);
+                    if let Some(status) = status {
+                        send(&caches.plane, &status, &self.metrics).await?;
                     }
                     return Err(error);
                 }

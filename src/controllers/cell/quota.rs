@@ -155,9 +155,9 @@ impl QuotaController {
                     };
                 }
                 (Err(Stopped { at: End::Local, error }), _) => {
-                    let told = quota::refused(&observed, &failure_of(&error, failing), now.time);
-                    if let Some(told) = told {
-                        send(&self.caches.plane, &told, &self.metrics).await?;
+                    let status = quota::refused(&observed, &failure_of(&error, failing), now.time);
+                    if let Some(status) = status {
+                        send(&self.caches.plane, &status, &self.metrics).await?;
                     }
                     return Err(error);
                 }

@@ -69,10 +69,10 @@ impl Reconciler for WriteBackController {
     /// 5. Report on the Instance a failure that lasts longer than the grace period.
     async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(mut observed) = self.observe(key) else { return Ok(Next::Await) };
-        let done = self.bring(key, &mut observed, now).await;
+        let done = self.sync(key, &mut observed, now).await;
         let failed = done.as_ref().err().map(|error| failure_of(error, failing));
-        if let Some(told) = failed.and_then(|failure| write_back::failed(&observed, &failure, now.time)) {
-            send(&self.caches.plane, &told, &self.metrics).await?;
+        if let Some(status) = failed.and_then(|failure| write_back::failed(&observed, &failure, now.time)) {
+            send(&self.caches.plane, &status, &self.metrics).await?;
         }
         done
     }
@@ -86,11 +86,11 @@ fn decide(key: &ObjectKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Hub
 
 impl WriteBackController {
     /// Writes the next step of the copy.
-    async fn bring(&self, key: &ObjectKey, observed: &mut Observed, now: Now) -> Result<Next, Error> {
+    async fn sync(&self, key: &ObjectKey, observed: &mut Observed, now: Now) -> Result<Next, Error> {
         let hub = &self.copies.hub;
         let mut plan = decide(key, observed, now);
         if plan.signals.contains(&Signal::Asks) {
-            observed.hub = self.ask(observed).await?;
+            observed.hub = self.read_hub(observed).await?;
             plan = decide(key, observed, now);
         }
         let creates = plan.signals.contains(&Signal::Creates);
@@ -132,7 +132,7 @@ impl WriteBackController {
     }
 
     /// Reads an Instance's project and owner from the hub.
-    async fn ask(&self, observed: &Observed) -> Result<OnHub, Error> {
+    async fn read_hub(&self, observed: &Observed) -> Result<OnHub, Error> {
         let (hub, namespace) = (&self.copies.hub, &observed.object.namespace);
         let found = hub.read_metadata(&Object::named::<Namespace>("", namespace)).await?;
         let named = observed.instance.as_deref().and_then(|i| i.labels().get(label::WORKLOAD_DEPLOYMENT_NAME));

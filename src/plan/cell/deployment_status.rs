@@ -146,7 +146,7 @@ fn worst(observed: &Observed, networks: Option<&Networks>, stuck: Option<String>
     let placed = |instance: &Shared<Instance>| place_of(&instance.name_any(), &observed.deployment);
     let in_the_way = observed.in_the_way.iter().filter_map(|instance| Some((placed(instance)?, instance)));
     let first = in_the_way.min_by_key(|(place, _)| *place);
-    let of_names = first.map(|(_, instance)| Verdict::no(Reason::InstancesProvisioning, waits_for(instance)));
+    let of_names = first.map(|(_, instance)| Verdict::no(Reason::InstancesProvisioning, describe_blocker(instance)));
     let unreadable = observed.unreadable.first().map(|name| {
         let text = format!(
             "{name}: what the cell has under this name cannot be read; whoever wrote it must mend it or delete it"
@@ -176,15 +176,15 @@ pub(super) fn stuck(observed: &Observed, now: Timestamp) -> (Option<String>, Nex
         }
     }
     let first = stuck.iter().min_by_key(|instance| instance.name_any());
-    let told = first.map(|instance| {
+    let message = first.map(|instance| {
         let held = match instance.finalizers() {
             [] => "no finalizer: garbage collection has not deleted it".to_owned(),
             held => format!("its finalizer {}", held.join(", ")),
         };
         let quota = find(conditions(instance), condition::QUOTA_GRANTED)
             .filter(|_| instance.finalizers().iter().any(|held| held == finalizer::QUOTA));
-        let quota = quota.filter(|said| said.status != ConditionStatus::True);
-        let quota = quota.map(|said| format!(" ({})", said.message)).unwrap_or_default();
+        let quota = quota.filter(|condition| condition.status != ConditionStatus::True);
+        let quota = quota.map(|condition| format!(" ({})", condition.message)).unwrap_or_default();
         let others = match stuck.len() {
             1 => String::new(),
             count => format!(", and {} more", count - 1),
@@ -195,11 +195,11 @@ pub(super) fn stuck(observed: &Observed, now: Timestamp) -> (Option<String>, Nex
             patience.as_secs()
         )
     });
-    (told, next)
+    (message, next)
 }
 
-/// Describes why an Instance that has the name of another one blocks it.
-fn waits_for(instance: &Instance) -> String {
+/// Describes an Instance that blocks the creation of another one with its name.
+fn describe_blocker(instance: &Instance) -> String {
     let name = instance.name_any();
     if instance.metadata.deletion_timestamp.is_none() {
         return format!("{name}: an Instance of this name belongs to somebody else; it must be deleted first");

@@ -94,10 +94,11 @@ pub fn failed(observed: &Observed, failures: &[(Object, Failure)], now: Timestam
 /// that vary between attempts are ignored: the first message is kept until the cause or the deployment changes.
 fn refused(observed: &Observed, what: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
     let deployment = &*observed.deployment;
-    let said = deployment_status::standing_refusal(deployment);
+    let reported = deployment_status::standing_refusal(deployment);
     let is_seen = deployment.status.as_ref().is_some_and(|s| s.observed_generation == deployment.metadata.generation);
-    let told = |said: &str| said.strip_prefix(&format!("{what}: ")).is_some_and(|said| gist(said) == gist(words));
-    if is_seen && said.is_some_and(|said| told(&said.message)) {
+    let is_same =
+        |message: &str| message.strip_prefix(&format!("{what}: ")).is_some_and(|text| gist(text) == gist(words));
+    if is_seen && reported.is_some_and(|verdict| is_same(&verdict.message)) {
         return None;
     }
     let interfaces = &deployment.spec.template.spec.network_interfaces;
@@ -218,8 +219,8 @@ fn remove(
         stray.name_any()
     );
     let note = Note { severity: Severity::Warning, reason: Reason::StrayInstance, action: "Deleting", text: &text };
-    let told = event::on(deployment, "workload-deployment", &note, now);
-    removals.delete(stray, |delete| delete.telling(told))
+    let event = event::on(deployment, "workload-deployment", &note, now);
+    removals.delete(stray, |delete| delete.telling(event))
 }
 
 /// True if an Instance matches the template, even with another hash. Empty fields count as absent, and quantities compare by

@@ -84,8 +84,8 @@ pub fn unanswered(instance: &Instance) -> Option<Cause> {
     if !is_gated(instance) && instance.metadata.deletion_timestamp.is_none() {
         return None;
     }
-    let said = find(&instance.status.as_ref()?.conditions, condition::QUOTA_GRANTED)?;
-    Cause::ALL.into_iter().find(|cause| said.reason == cause.reason())
+    let reported = find(&instance.status.as_ref()?.conditions, condition::QUOTA_GRANTED)?;
+    Cause::ALL.into_iter().find(|cause| reported.reason == cause.reason())
 }
 
 #[cfg(test)]

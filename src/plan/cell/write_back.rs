@@ -100,11 +100,12 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal
     };
     let desired = match desired(observed, instance) {
         Ok(desired) => desired,
-        Err(lack) => return waits(observed, instance, lack, now),
+        Err(lack) => return report_lack(observed, instance, lack, now),
     };
     let plan = write(observed, &desired);
     // Clearing the condition comes last, after the writes that end the problem.
-    let quiet = is_said(instance).then(|| Write::status(manager::WRITE_BACK, &json!({ "conditions": [] }), instance));
+    let quiet =
+        is_reported(instance).then(|| Write::status(manager::WRITE_BACK, &json!({ "conditions": [] }), instance));
     let steps = plan.steps.into_iter().chain(quiet.flatten().map(Step::Local)).collect();
     Plan { steps, ..plan }
 }
@@ -166,21 +167,21 @@ enum Lack {
     /// The cell does not know the project or the owner, and the hub was not read.
     Unread,
     /// A reason to report on the Instance.
-    Said(String),
+    Reported(String),
 }
 
 /// True if the Instance reports that it is not written back.
-fn is_said(instance: &Instance) -> bool {
+fn is_reported(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     find(conditions, condition::WRITTEN_BACK).is_some()
 }
 
 /// Reports on the Instance why it has no copy on the hub. Schedules a retry, because no watch on the hub would start one.
-fn waits(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
+fn report_lack(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
     match lack {
         Lack::Nothing => Plan::nothing(),
         Lack::Unread => Plan::nothing().with([Signal::Asks]),
-        Lack::Said(why) => {
+        Lack::Reported(why) => {
             let next = Next::After(observed.timing.write_back_contested);
             Plan::until(not_written_back(instance, why, now).map(Step::Local).into_iter().collect(), next)
         }
@@ -192,8 +193,8 @@ fn not_written_back(instance: &Instance, why: String, now: Timestamp) -> Option<
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let stands = find(old, condition::WRITTEN_BACK).filter(|old| differs_in_their_marks_alone(&old.message, &why));
     let verdict = Verdict::no(Reason::NotWrittenBack, stands.map_or(why, |old| old.message.clone()));
-    let said = verdict.into_condition(old, condition::WRITTEN_BACK, instance.metadata.generation, now);
-    Write::status(manager::WRITE_BACK, &json!({ "conditions": [said] }), instance)
+    let condition = verdict.into_condition(old, condition::WRITTEN_BACK, instance.metadata.generation, now);
+    Write::status(manager::WRITE_BACK, &json!({ "conditions": [condition] }), instance)
 }
 
 /// Returns the status that reports a failed write-back. `None` while the failure may be temporary.
@@ -219,7 +220,7 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     }
     let is_leaving = instance.metadata.deletion_timestamp.is_some();
     let is_orphan = deployment.is_none() && ownership::controller_of(instance).is_some();
-    let lack = |why: String| if is_leaving || observed.copy.is_some() { Lack::Nothing } else { Lack::Said(why) };
+    let lack = |why: String| if is_leaving || observed.copy.is_some() { Lack::Nothing } else { Lack::Reported(why) };
     if let Some(key) =
         ownership::OF_AN_INSTANCE.iter().find(|key| instance.labels().get(**key).is_none_or(String::is_empty))
     {
@@ -228,12 +229,13 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
         return Err(if deployment.is_some() { Lack::Nothing } else { lack(format!("{own} {key}")) });
     }
     let name = &instance.labels()[label::WORKLOAD_DEPLOYMENT_NAME];
-    let brought = deployment.and_then(|deployment| deployment.annotations().get(annotation::TEMPLATE_UID));
+    let from_karmada = deployment.and_then(|deployment| deployment.annotations().get(annotation::TEMPLATE_UID));
     let copied = observed.copy.as_deref();
-    let once = copied.and_then(ownership::controller_of).filter(|owner| owner.name == *name).map(|owner| &owner.uid);
-    let given = |labels: &BTreeMap<String, String>, key| labels.get(key).filter(|value| !value.is_empty()).cloned();
-    let on_cell = |key| given(&observed.namespace_labels, key).or_else(|| given(copied?.labels(), key));
-    let (mut identity, mut hub_uid) = (PROJECT.map(on_cell), brought.or(once).cloned());
+    let from_copy =
+        copied.and_then(ownership::controller_of).filter(|owner| owner.name == *name).map(|owner| &owner.uid);
+    let non_empty = |labels: &BTreeMap<String, String>, key| labels.get(key).filter(|value| !value.is_empty()).cloned();
+    let on_cell = |key| non_empty(&observed.namespace_labels, key).or_else(|| non_empty(copied?.labels(), key));
+    let (mut identity, mut hub_uid) = (PROJECT.map(on_cell), from_karmada.or(from_copy).cloned());
     if identity.contains(&None) || hub_uid.is_none() {
         match &observed.hub {
             // The owner of these Instances needs no read of the hub. An Instance without its deployment is deleted soon.
@@ -241,10 +243,10 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
             OnHub::Unread => return Err(Lack::Unread),
             OnHub::Read { labels: None, .. } => return Err(lack(format!("the hub has no namespace {namespace}"))),
             OnHub::Read { labels: Some(labels), deployment } => {
-                if let Some(key) = PROJECT.into_iter().find(|key| given(labels, key).is_none()) {
+                if let Some(key) = PROJECT.into_iter().find(|key| non_empty(labels, key).is_none()) {
                     return Err(lack(format!("the hub namespace {namespace} has no label {key}")));
                 }
-                identity = PROJECT.map(|key| given(labels, key));
+                identity = PROJECT.map(|key| non_empty(labels, key));
                 hub_uid = hub_uid.or_else(|| deployment.clone());
             }
         }
