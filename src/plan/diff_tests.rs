@@ -75,9 +75,9 @@ fn diff_atomic_list_is_compared_as_a_whole() {
     let closed = of(json!({ "port": 80 }), json!([{ "ipBlock": { "cidr": "10.0.0.0/8" } }]));
     let bare = of(Value::Null, Value::Null);
     for (what, live, wanted) in [
-        ("a policy that goes", range(), bare),
-        ("the end of a range that goes", range(), closed),
-        ("peers that go", range(), open),
+        ("a removed policy", range(), bare),
+        ("a removed end of a range", range(), closed),
+        ("removed peers", range(), open),
         ("a member of an element inside an associative list", range(), theirs),
     ] {
         assert!(differs(&wanted, &self::live(live.clone(), &owned), ME), "{what}");
@@ -161,7 +161,7 @@ fn diff_order_matters_in_spec_lists_and_not_for_conditions() {
     standing.metadata.managed_fields = None;
     let object = json!(standing);
     let differ = differs_at(Place::in_schema(&thing()), Some("status"), &conditions(["A", "B"]), object, &[], ME);
-    assert!(!differ, "of conditions the order says nothing");
+    assert!(!differ, "the order of conditions does not matter");
 }
 
 /// In the Go operator's CRDs, a reference is one value, so the server records no owners of its fields.
@@ -360,6 +360,6 @@ fn packed_field_set_compares_the_same() {
 #[test]
 fn diff_spec_and_status_have_separate_owners() {
     let object = live(json!({ "status": { "gone": 1, "kept": 2 } }), &json!({}));
-    assert!(status_differs(&json!({ "status": { "kept": 2 } }), &object, ME), "`gone` is to go");
+    assert!(status_differs(&json!({ "status": { "kept": 2 } }), &object, ME), "`gone` must be removed");
     assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME));
 }

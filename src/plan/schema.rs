@@ -236,7 +236,7 @@ mod tests {
             container(json!({ "f:securityContext": { "f:runAsUser": {} } })),
         ] {
             assert_eq!(known_of("WorkloadDeployment", &paths), json!({}), "{paths}");
-            assert_eq!(known_of("PropagationPolicy", &paths), paths, "nothing is said of the kinds of others");
+            assert_eq!(known_of("PropagationPolicy", &paths), paths, "all fields of other kinds are known");
         }
         let mixed = container(json!({ ".": {}, "f:image": {}, "f:newer": { ".": {} } }));
         assert_eq!(known_of("WorkloadDeployment", &mixed), container(json!({ ".": {}, "f:image": {} })));

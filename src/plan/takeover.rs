@@ -277,7 +277,7 @@ mod tests {
             fields(&after, "kubectl-edit").is_empty() && fields(&after, "hand").is_empty(),
             "nothing is left to them"
         );
-        assert_eq!(fields(&after, "autoscaler").len(), 1, "who scales goes on scaling");
+        assert_eq!(fields(&after, "autoscaler").len(), 1, "the autoscaler keeps its field");
         assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
     }
 
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
         let mut live = WorkloadDeployment::new("web", WorkloadDeploymentSpec::default());
         live.metadata.managed_fields = Some(after.clone());
-        assert!(holders(&live, Part::Spec).is_empty(), "who holds nothing else is no holder");
+        assert!(holders(&live, Part::Spec).is_empty(), "a manager of only unknown fields does not count");
         assert!(after.iter().all(|entry| trace(WD, entry).is_none()));
     }
 

@@ -75,7 +75,7 @@ async fn claim_of_deleted_namespace_is_released_after_live_read_of_instance() {
     assert_eq!(
         controller.reconcile(&key(None), Now::read(), Duration::ZERO).await.unwrap(),
         Next::Await,
-        "whose it is is not known"
+        "its owner is unknown"
     );
     left_behind(&controller, &project, "uid-of-ord", 10);
     assert_eq!(

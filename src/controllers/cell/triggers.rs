@@ -284,7 +284,7 @@ mod tests {
         let is_told = || metrics.text().contains("ns-1");
         for (name, left) in [("web", true), ("api", false)] {
             caches.deployments.forget(&ObjectKey::new("ns-1", name), name);
-            assert_eq!(is_told(), left, "{name} has gone");
+            assert_eq!(is_told(), left, "{name} was deleted");
         }
     }
 }

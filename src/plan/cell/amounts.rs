@@ -135,16 +135,22 @@ mod tests {
             ),
             ("not half of the limits", json!([only_cpu.clone()]), &none, standard, vec![1, 1000, 2048]),
             (
-                "nor those of some containers",
+                "limits of only some containers do not count",
                 json!([container("b", limits("4", "4Gi")), only_cpu]),
                 &size,
                 standard,
                 vec![1, 250, 512],
             ),
-            ("nor what a container requests", json!([asks]), &none, standard, vec![1, 1000, 2048]),
-            ("nor half of what the runtime requests", json!([]), &json!({ "cpu": "9" }), standard, vec![1, 1000, 2048]),
+            ("requests of a container do not count", json!([asks]), &none, standard, vec![1, 1000, 2048]),
+            (
+                "half of the runtime's requests does not count",
+                json!([]),
+                &json!({ "cpu": "9" }),
+                standard,
+                vec![1, 1000, 2048],
+            ),
             ("of an unknown type the Instance alone", json!([container("a", json!({}))]), &none, "huge", vec![1]),
-            ("unless it says its size", json!([]), &size, "huge", vec![1, 250, 512]),
+            ("an unknown type with a size", json!([]), &size, "huge", vec![1, 250, 512]),
         ] {
             assert_eq!(of(&containers, requests, instance_type), Ok(expected), "{what}");
         }

@@ -129,7 +129,7 @@ fn instance_without_location_gets_it_when_its_gate_opens() {
     let ready = || Some(Verdict::yes(Reason::NetworkReady, ""));
     assert_eq!(placed(&["Network", "Quota"], None, ready()), Some(Some("dfw-1".into())));
     assert_eq!(placed(&["Network", "Quota"], here("dfw-0"), ready()), Some(None), "it stays");
-    assert_eq!(placed(&["Quota"], None, ready()), Some(None), "who took that gate away has judged its networks");
+    assert_eq!(placed(&["Quota"], None, ready()), Some(None), "the networks were judged when that gate was removed");
     assert_eq!(placed(&[], None, ready()), None, "what runs is left alone");
 }
 
@@ -168,7 +168,7 @@ fn instance_with_claim_is_kept_without_quota_credentials() {
     assert_eq!(
         said,
         ["Ready QuotaMisconfigured", "QuotaGranted QuotaMisconfigured"],
-        "who waits for its place reads why"
+        "both conditions report the reason"
     );
     let message = body["status"]["conditions"][1]["message"].as_str().unwrap();
     assert!(message.contains("quotaKubeconfigPath") && message.contains("discovery.abandonClaims"), "{message}");
@@ -337,7 +337,7 @@ fn suspended_instance_keeps_its_gates_and_reports_it() {
     let Some(Write { op: Op::Apply { body, .. }, .. }) = decide(&seen(&never), NOW).steps.into_iter().next() else {
         panic!()
     };
-    assert!(body["status"].get("suspended").is_none(), "of what has never been suspended nothing is said");
+    assert!(body["status"].get("suspended").is_none(), "never suspended, so not reported");
 }
 
 /// The Go operator reports nothing if there is nothing to copy. An Instance with only optional data, all of it missing, waited
@@ -464,5 +464,5 @@ fn refused_gate_opening_is_reported_after_a_delay() {
     carry_out(&mut said, told.clone());
     assert_eq!((&*ready_of(&said).reason, ready_of(&said).status), ("InstanceRefused", ConditionStatus::False));
     assert!(find(&said.status.as_ref().unwrap().conditions, "QuotaGranted").is_some());
-    assert!(refused(&observed, &told, &failure(20), NOW).is_none(), "a status that is refused is no report of its own");
+    assert!(refused(&observed, &told, &failure(20), NOW).is_none(), "a refused status is not reported");
 }

@@ -65,7 +65,7 @@ fn stray_instance_is_deleted_first_and_reported() {
     let steps = writes(&wd, &[all(), vec![named("wd-extra", "ready")]].concat());
     let [.., removal] = &steps[..] else { panic!("{steps:?}") };
     assert!(matches!(removal.op, Op::Delete { .. }), "{removal:?}");
-    let told = removal.told().expect("it is told once it is done, and not where the delete is refused");
+    let told = removal.told().expect("the Event is sent only after the delete");
     let Op::Create { body, .. } = &told.op else { panic!("{told:?}") };
     assert_eq!((&*removal.object.name, &body["reason"]), ("wd-extra", &json!("StrayInstance")));
 }
@@ -133,7 +133,11 @@ fn newly_known_field_restarts_only_instances_without_it() {
         assert_eq!(act(&wd, &[object.clone().into()]), expected, "{template} {live}");
         if expected.starts_with("stamp") {
             object.metadata.labels = None;
-            assert_eq!(act(&wd, &[object.into()]), "delete wd-0", "what is not as the template says is made anew");
+            assert_eq!(
+                act(&wd, &[object.into()]),
+                "delete wd-0",
+                "an Instance that differs from its template is recreated"
+            );
         }
     }
 }
@@ -223,7 +227,7 @@ fn undecodable_instance_blocks_only_its_own_ordinal() {
     assert_eq!(with("wd-1", &[]).0, "create 0");
     assert_eq!(with("wd-1", &[instance(0, &hash, "ready")]).0, "wait");
     assert_eq!(with("wd-5", &[instance(0, &hash, "ready")]).0, "create 1", "what is too many cannot be judged");
-    assert_eq!(with("wd-0", &[instance(1, "j1-old", "ready")]).0, "wait", "and nothing goes before it is known");
+    assert_eq!(with("wd-0", &[instance(1, "j1-old", "ready")]).0, "wait", "nothing is deleted before it is known");
 }
 
 /// A refusal with new words at each attempt was written at each attempt.
@@ -263,11 +267,8 @@ fn refused_instance_is_reported_until_it_is_created() {
     assert_eq!(said(status_in(&told)), expected);
     wd.status = serde_json::from_value(status_in(&told).clone()).unwrap();
     let again = writes(&wd, &[]);
-    assert!(
-        matches!(&again[..], [Write { op: Op::Create { .. }, .. }]),
-        "it is tried, and nothing else is said: {again:?}"
-    );
-    assert!(tell(&wd).is_none(), "nor the same once more");
+    assert!(matches!(&again[..], [Write { op: Op::Create { .. }, .. }]), "only the create is repeated: {again:?}");
+    assert!(tell(&wd).is_none(), "the same refusal is not written again");
     let made = writes(&wd, &[instance(0, &hash, "waiting")]);
     assert!(said(status_in(&made)).iter().all(|said| !said.contains("exceeded")), "{made:?}");
 }

@@ -87,14 +87,14 @@ fn roll_out_takes_one_step_at_a_time_in_order() {
             "delete wd-4",
         ),
         (
-            "one goes, the next waits",
+            "one is terminating, the next waits",
             vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "going")],
             "wait",
         ),
         ("outdated, highest first", vec![old(0, "ready"), old(1, "ready"), old(2, "ready")], "delete wd-2"),
         ("a replacement is waited for", vec![old(0, "ready"), old(1, "ready"), new(2, "waiting")], "wait"),
         ("then the next", vec![old(0, "ready"), old(1, "ready"), new(2, "ready")], "delete wd-1"),
-        ("a wanted one is on its way out", vec![new(0, "going")], "wait"),
+        ("a wanted one is terminating", vec![new(0, "going")], "wait"),
         (
             "broken and outdated is mended at once",
             vec![old(0, "ready"), old(1, "ready"), old(2, "crashing")],
@@ -228,7 +228,7 @@ fn instance_name_in_use_is_awaited_and_reported() {
             "wd-0: waiting for an earlier Instance of this name to be gone",
         ),
         (
-            "somebody else's",
+            "another owner's",
             vec![],
             vec![old(0, false, &[])],
             "wait",
@@ -461,7 +461,11 @@ fn stuck_terminating_instance_is_reported_with_finalizers() {
     };
     let (available, ready, next) = at(2, 100);
     assert!(!available.contains("terminating") && !ready.contains("terminating"), "it may take its time");
-    assert_eq!(next, crate::plan::Next::After(std::time::Duration::from_secs(20)), "no event tells that it is over");
+    assert_eq!(
+        next,
+        crate::plan::Next::After(std::time::Duration::from_secs(20)),
+        "no event reports the end of the patience"
+    );
     let held = "Instance wd-1 has been terminating for more than 120 s: it is held by its finalizer example.com/hold, ";
     let (available, ready, next) = at(2, 120);
     assert!(ready.contains(held) && available.contains(held), "{available} {ready}");

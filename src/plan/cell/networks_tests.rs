@@ -275,18 +275,15 @@ fn binding_unused_by_any_instance_is_deleted() {
     assert_eq!((writes.len(), verdict.status), (0, ConditionStatus::True), "it has one, under another name");
     let nothing: [&str; 0] = [];
     assert_eq!(gone(&newer, &[running("default", None), running("newer", None)]), nothing);
-    assert_eq!(gone(&newer, &[running("default", Some("dfw-0"))]), nothing, "of whichever location");
+    assert_eq!(gone(&newer, &[running("default", Some("dfw-0"))]), nothing, "in any location");
     assert_eq!(gone(&newer, &[running("newer", None)]), ["wd-net-0"]);
     assert_eq!(gone(&deployment(), &[]), ["wd-net-0-abc"]);
     let mut without = deployment();
     without.spec.template.spec.network_interfaces.clear();
-    assert_eq!(gone(&without, &[]), ["wd-net-0", "wd-net-0-abc"], "an interface that is gone again");
+    assert_eq!(gone(&without, &[]), ["wd-net-0", "wd-net-0-abc"], "the interface was removed");
     cell.locations.clear();
     let observed = cell.observed();
-    assert!(
-        surplus(&observed, &without, &[]).is_empty(),
-        "where it is not known where the deployment is, nothing goes"
-    );
+    assert!(surplus(&observed, &without, &[]).is_empty(), "nothing is deleted while the location is unknown");
 }
 
 /// The Go operator wrote references with a namespace, and each of its bindings was recreated.
@@ -373,7 +370,7 @@ fn terminating_binding_does_not_count() {
     let Networks { writes, verdict, .. } = judged(&cell);
     assert_eq!((writes.len(), verdict.reason.as_str()), (1, "NetworkProvisioning"));
     assert!(writes[0].object.name.starts_with("wd-net-0-"), "the plain name is taken");
-    assert!(surplus(&cell.observed(), &deployment(), &[]).is_empty(), "it goes already");
+    assert!(surplus(&cell.observed(), &deployment(), &[]).is_empty(), "it is already terminating");
 }
 
 /// The location of an Instance that reports none is unknown.

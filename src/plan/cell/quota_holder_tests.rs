@@ -78,7 +78,7 @@ fn claim_of_go_operator_older_than_instance_belongs_to_former_cell() {
         // A grant that opens a gate is read once more before.
         let confirmed = (ours && gated).then(|| "confirm present ResourceClaim default/instance-wd-0".to_owned());
         assert_eq!(reported(&decision), (wanted.to_owned(), confirmed.into_iter().collect()), "{name}");
-        assert!(ours || decision.next != Next::Await, "{name}: it is looked at again");
+        assert!(ours || decision.next != Next::Await, "{name}: it is reconciled again");
         let leaving = instance(|i| {
             made(i);
             i["metadata"]["deletionTimestamp"] = json!(at(older_by).to_string());

@@ -138,10 +138,10 @@ fn call(op: &Op) -> &'static str {
 fn quota_each_answer_and_failure_has_its_reason() {
     let fresh = |edit: Value| claim(move |c| c["status"] = edit);
     for (name, claim, second, reason, failure) in [
-        ("not looked at", claim(|_| ()), 1, "Unknown PendingEvaluation", None),
+        ("not evaluated", claim(|_| ()), 1, "Unknown PendingEvaluation", None),
         ("default", fresh(granted("False", "PendingEvaluation")), 1, "Unknown PendingEvaluation", None),
         (
-            "not looked at for long",
+            "not evaluated for long",
             fresh(granted("False", "PendingEvaluation")),
             60,
             "Unknown QuotaNoBudget",
@@ -283,10 +283,10 @@ fn deleted_instance_waits_for_claim_release_until_time_limit() {
     let hours = 3600;
     for (name, claim, second, calls, orphans) in [
         ("there", claim(|_| ()), 1, &REMOVAL[..], false),
-        ("on its way", claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(0).to_string())), 1, &[], false),
+        ("terminating", claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(0).to_string())), 1, &[], false),
         ("gone", Claim::Absent, 1, &["confirm absent ResourceClaim default/instance-wd-0", "patch Instance"], false),
         ("away", unknown(Cause::Unavailable), hours, &[], false),
-        ("away for ever", unknown(Cause::Unavailable), 2 * hours, &["create Event", "patch Instance"], true),
+        ("away for too long", unknown(Cause::Unavailable), 2 * hours, &["create Event", "patch Instance"], true),
         ("namespace gone", unknown(Cause::NoNamespace), 1, &["patch Instance"], false),
         ("project not known", unknown(Cause::NoProject), 60, &[], false),
         ("no longer named", unknown(Cause::Unresolvable), 60, &[], false),
@@ -416,7 +416,7 @@ fn claim_deleted_repeatedly_is_reported_as_taken_back() {
         events.extend(decided.steps.iter().filter(|step| of(step)).map(|step| format!("{step:?}")));
     }
     assert!(events.iter().all(|event| event.contains("WritesTakenBack")), "{events:?}");
-    assert_eq!(events.len(), 1, "it is told once");
+    assert_eq!(events.len(), 1, "reported once");
 }
 
 #[test]

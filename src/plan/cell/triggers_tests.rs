@@ -65,8 +65,8 @@ fn deployment_change_enqueues_instances_unless_only_status() {
         ("only its status", case(Some(&first), Some(&first)), vec![on("web")]),
         ("its spec", case(Some(&first), Some(&second)), all()),
         ("what it is to expect", case(Some(&first), Some(&promised)), all()),
-        ("it is gone", case(Some(&first), None), [all(), vec![Work::ForgetNamespace(ns())]].concat()),
-        ("one that cannot be read comes or goes", case(None, None), all()),
+        ("it is deleted", case(Some(&first), None), [all(), vec![Work::ForgetNamespace(ns())]].concat()),
+        ("an undecodable one is created or deleted", case(None, None), all()),
     ]);
 }
 
@@ -80,16 +80,16 @@ fn instance_change_enqueues_itself_and_its_deployment() {
         ("it is new", case(None, Some(&owned)), vec![itself(), on("web")]),
         ("it changed", case(Some(&owned), Some(&owned)), vec![itself(), on("web")]),
         ("it has another owner by now", case(Some(&owned), Some(&others)), vec![itself(), on("other")]),
-        ("nobody owns it", case(None, Some(&free)), vec![itself()]),
-        ("it is gone", case(Some(&owned), None), vec![itself(), on("web"), Work::QuotaUse(ns())]),
+        ("it has no owner", case(None, Some(&free)), vec![itself()]),
+        ("it is deleted", case(Some(&owned), None), vec![itself(), on("web"), Work::QuotaUse(ns())]),
         (
-            "it is gone, and was another's",
+            "it is deleted, and had another owner",
             case(Some(&others), None),
             vec![itself(), on("other"), on("web"), Work::QuotaUse(ns())],
         ),
-        ("one that could not be read is gone", case(None, None), vec![itself(), on("web"), Work::QuotaUse(ns())]),
+        ("an undecodable one is deleted", case(None, None), vec![itself(), on("web"), Work::QuotaUse(ns())]),
         (
-            "one is gone whose name is of no deployment's making",
+            "one without an ordinal is deleted",
             Change::Instance(changed("web", Some(&free), None)),
             vec![Work::Instance(ns(), "web".into()), Work::QuotaUse(ns())],
         ),
@@ -120,7 +120,7 @@ fn instance_quota_wait_change_recounts_unanswered() {
         ("it waits", case(None, Some(&waits)), vec![itself(), no_budget.clone()]),
         ("for another reason", case(Some(&waits), Some(&lost)), vec![itself(), no_budget.clone(), no_project]),
         ("it has its grant", case(Some(&waits), Some(&granted)), vec![itself(), no_budget.clone()]),
-        ("it is gone", case(Some(&waits), None), vec![itself(), on("web"), Work::QuotaUse(ns()), no_budget]),
+        ("it is deleted", case(Some(&waits), None), vec![itself(), on("web"), Work::QuotaUse(ns()), no_budget]),
     ]);
 }
 
@@ -137,14 +137,14 @@ fn namespace_or_companion_change_enqueues_its_instances() {
         ("its labels change", namespace(Some(&facts), Some(&moved)), vec![Work::Instances(ns()), Work::QuotaUse(ns())]),
         // If a namespace was deleted before its last Instance, the project's quota was watched without end.
         (
-            "it is gone, and what is counted of it",
+            "it is deleted, with its metrics",
             namespace(Some(&facts), None),
             vec![Work::Instances(ns()), Work::QuotaUse(ns()), Work::ForgetNamespace(ns())],
         ),
-        ("it says the same", namespace(Some(&facts), Some(&facts)), vec![]),
+        ("it is unchanged", namespace(Some(&facts), Some(&facts)), vec![]),
         ("a companion is there", secret(None, Some(&stays)), users()),
-        ("it is on its way out", secret(Some(&stays), Some(&goes)), users()),
-        ("it is gone", secret(Some(&goes), None), users()),
+        ("it is terminating", secret(Some(&stays), Some(&goes)), users()),
+        ("it is deleted", secret(Some(&goes), None), users()),
         ("it has other content", secret(Some(&stays), Some(&stays)), vec![]),
     ]);
 }
@@ -176,11 +176,11 @@ fn network_object_change_enqueues_deployments_that_use_it() {
             of_binding(Some(&web), Some(&api)),
             vec![on("web"), instances_of("web"), on("api"), instances_of("api")],
         ),
-        ("it is gone", of_binding(Some(&web), None), vec![on("web"), instances_of("web")]),
-        ("it is nobody's", of_binding(None, Some(&binding(json!([])))), vec![]),
+        ("it is deleted", of_binding(Some(&web), None), vec![on("web"), instances_of("web")]),
+        ("it has no owner", of_binding(None, Some(&binding(json!([])))), vec![]),
         ("a context", Change::NetworkContext("ns-1", "one"), vec![users_of("one")]),
         ("a subnet claim is there", of_claim(None, Some(&one)), vec![users_of("one")]),
-        ("it is gone", of_claim(Some(&one), None), vec![users_of("one")]),
+        ("it is deleted", of_claim(Some(&one), None), vec![users_of("one")]),
         ("it moves", of_claim(Some(&one), Some(&other)), vec![users_of("one"), users_of("other")]),
         ("a subnet", Change::Subnet(changed("x", None, Some(&subnet))), vec![users_of("one")]),
         ("where the cell is", Change::Location(changed("dfw", None, Some(&place("dfw")))), vec![Work::Everything]),
@@ -235,10 +235,10 @@ fn quota_claim_change_enqueues_its_instance_on_this_cell() {
     let for_whom = || Some(("ns-1".to_owned(), "web-0".to_owned()));
     for (what, cell, old, new, expected) in [
         ("it is there", Some(&cell), None, Some(&ours), for_whom()),
-        ("it is gone", Some(&cell), Some(&ours), None, for_whom()),
+        ("it is deleted", Some(&cell), Some(&ours), None, for_whom()),
         ("the Go operator's", Some(&cell), None, Some(&unmarked), for_whom()),
         ("another cell's", Some(&cell), None, Some(&others), None),
-        ("before the cell knows who it is", None, None, Some(&others), for_whom()),
+        ("before the cell's identity is known", None, None, Some(&others), for_whom()),
         ("for no Instance", Some(&cell), None, Some(&claim("web-0", Some("here"), Some("ns-1"))), None),
         (
             "for a namespace that is not named",

@@ -197,7 +197,7 @@ fn identity_missing_on_cell_is_read_from_hub_or_reported() {
         seen.hub = OnHub::Unread;
         seen.copy = Some(copy);
         let stands = seen.with(|observed| plan(observed, NOW));
-        assert!(stands.steps.is_empty() && stands.signals.is_empty(), "{name}: what was said stays, {stands:?}");
+        assert!(stands.steps.is_empty() && stands.signals.is_empty(), "{name}: the copy is kept, {stands:?}");
     }
 }
 
@@ -212,11 +212,11 @@ fn write_back_of_projection_or_terminating_instance_is_skipped() {
             s.by_hand();
             s.instance = Some(instance(|o| o["metadata"]["labels"][label::UPSTREAM_CLUSTER] = json!("cluster-shop")));
         }),
-        ("on its way out", |s| {
+        ("terminating", |s| {
             s.deployment = None;
             s.instance = Some(instance(|o| o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")));
         }),
-        ("on its way out, without a label", |s| {
+        ("terminating, without a label", |s| {
             s.deployment = None;
             s.instance = Some(instance(|o| {
                 o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -234,7 +234,7 @@ fn write_back_of_projection_or_terminating_instance_is_skipped() {
     bare.deployment = None;
     bare.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")));
     let said = bare.with(|observed| format!("{:?}", plan(observed, NOW).steps));
-    assert!(said.contains(label::CITY_CODE), "nobody puts it back, and it is named: {said}");
+    assert!(said.contains(label::CITY_CODE), "no controller restores it, and it is reported: {said}");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn copy_of_another_writer_is_adopted_requested_or_kept() {
         o.metadata.annotations = Some(BTreeMap::from([(annotation::CLAIMED_BY_CELL.to_owned(), cell.to_owned())]));
     };
     assert_eq!(contest(&|o| asking(o, "cell-a")), None, "once");
-    assert!(contest(&|o| asking(o, "cell-c")).is_some(), "whoever else asks");
+    assert!(contest(&|o| asking(o, "cell-c")).is_some(), "also if another cell requested it");
     assert_eq!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:15Z")), None, "the city moved there");
     assert_eq!(contest(&|o| by(o, "cell-a", "2026-01-01T00:00:05Z")), None, "our own, not seen yet");
     let gone = seen.with(|observed| plan(&Observed { rival: Rival::Absent, ..observed.clone() }, NOW));
@@ -312,7 +312,7 @@ fn failed_write_back_is_reported_after_a_delay_until_success() {
     assert_eq!((&said["type"], &said["reason"]), (&json!("WrittenBack"), &json!("NotWrittenBack")));
     assert!(said["message"].as_str().unwrap().ends_with("it answers with HTTP 500"), "{said}");
     seen.instance.as_mut().unwrap().status = serde_json::from_value(body["status"].clone()).unwrap();
-    assert!(told(&seen, "it answers with HTTP 502", 40).is_none(), "numbers in the words are no news");
+    assert!(told(&seen, "it answers with HTTP 502", 40).is_none(), "another number is not written");
     seen.instance = None;
     assert!(told(&seen, "it answers with HTTP 500", 40).is_none());
 }
