@@ -31,7 +31,7 @@ fn differs_in<K: Known>(subresource: Option<&str>, fields: &Value, live: &K, man
     differs_at(place(K::KIND), subresource, fields, object, books, manager)
 }
 
-/// Only our entry for this subresource counts. An entry for another subresource is about other fields.
+/// True if applying `fields` would change `object`. Of our entries in `books`, only the one for this subresource counts.
 fn differs_at(
     place: Place<'_>,
     subresource: Option<&str>,

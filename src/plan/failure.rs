@@ -24,8 +24,8 @@ impl Failure {
         self.is_final || timing.outlasts_grace(self.lasted)
     }
 
-    /// Returns the message to report, if `before` is the reported one. A reported message is kept until a success. If only
-    /// numbers differ, the old message is kept: each attempt has other numbers, and they are not worth a write.
+    /// Returns the message to report next. `before` is the message that is reported now. A reported message is kept until a
+    /// success. If only numbers differ, the old message is kept: each attempt has other numbers, and they are not worth a write.
     pub fn reported(self, before: Option<String>, timing: &Timing) -> Option<String> {
         if !self.is_due(timing) {
             return before;

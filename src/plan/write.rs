@@ -261,8 +261,8 @@ impl<P> Write<P> {
         Self::new(object, Op::Create { body, manager })
     }
 
-    /// Applies `fields` to an object by server-side apply, which creates an absent object. `None` if `live` has these fields, and
-    /// has no field that we applied before and no longer want.
+    /// Returns a server-side apply of `fields`, which creates an absent object. `None` if `live` has these fields, and has no
+    /// field that we applied before and no longer want.
     pub fn ensure<K: Known>(
         manager: &'static str,
         namespace: &str,
@@ -319,12 +319,12 @@ impl<P> Write<P> {
         self
     }
 
-    /// Applies `fields` to `live` by server-side apply. `None` if `live` has them, as for [`Self::ensure`].
+    /// Returns a server-side apply of `fields` to `live`. `None` if `live` has them, as for [`Self::ensure`].
     pub fn ensure_fields<K: Known>(manager: &'static str, fields: Value, live: &K) -> Option<Self> {
         Self::ensure(manager, &live.namespace().unwrap_or_default(), &live.name_any(), fields, Some(live))
     }
 
-    /// Applies `status` to the status subresource of `live` by server-side apply. `None` if `live` has it, as for
+    /// Returns a server-side apply of `status` to the status subresource of `live`. `None` if `live` has it, as for
     /// [`Self::ensure`].
     pub fn status<K: Known>(manager: &'static str, status: &Value, live: &K) -> Option<Self> {
         let fields = json!({ "status": status });
