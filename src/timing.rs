@@ -59,8 +59,8 @@ periods! {
     takeover_pause, "takeoverPauseSeconds", Duration::from_mins(1);
     /// Wait after the first repair that did not help; later waits are longer.
     repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
-    /// How long something that was never delivered is waited for before it is touched. One deployment at a time is: the next once it
-    /// has arrived, or after a tenth of this.
+    /// Wait before something that was never delivered is touched, one deployment at a time. The next one follows once it has
+    /// arrived, or after a tenth of this.
     never_delivered_repair, "neverDeliveredRepairSeconds", Duration::from_mins(10);
     /// Interval of reads of a source that waits for something no watch shows: rights, and names that other objects hold.
     source_retry, "sourceRetrySeconds", Duration::from_secs(10);
