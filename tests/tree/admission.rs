@@ -1,4 +1,4 @@
-//! The webhooks as the manifests have them: what is asked is what is served.
+//! The webhooks of the manifests: the rules of each configuration and the server that answers.
 
 use compute_operator::{
     admission,
@@ -21,7 +21,7 @@ fn webhooks(objects: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_asked_is_what_is_served() {
+fn webhook_manifests_match_the_port_and_service_of_the_server() {
     let objects = objects(OVERLAY);
     let config = configuration(OVERLAY, &objects);
     let served = config.webhook.unwrap();
@@ -35,7 +35,7 @@ fn what_is_asked_is_what_is_served() {
     assert_eq!(target, Some(u64::from(served.at.port())));
     let policies = of_kind(&objects, "NetworkPolicy");
     assert!(policies.iter().any(|policy| policy["spec"]["ingress"][0]["ports"][0]["port"].as_u64() == target));
-    // Not /readyz, which asks for hub and projects too: while one of them is away, nobody could write anything.
+    // Not /readyz: that also needs the hub and the projects. While one of them is away, every write would be refused.
     assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz/admission");
     for webhook in webhooks(&objects) {
         let client = &webhook["clientConfig"]["service"];
@@ -47,9 +47,9 @@ fn what_is_asked_is_what_is_served() {
     }
 }
 
-/// A webhook that must answer is never left to one pod, nor to none while a new version starts.
+/// An overlay whose webhooks fail closed runs two replicas, and keeps one while a new version starts.
 #[test]
-fn whoever_must_answer_is_there_twice() {
+fn overlay_with_webhooks_that_fail_closed_has_two_replicas() {
     let mut found = 0;
     for overlay in overlays() {
         let objects = objects(&overlay);
@@ -70,7 +70,7 @@ fn whoever_must_answer_is_there_twice() {
 }
 
 #[test]
-fn probes_and_metrics_are_reached_beside_the_webhooks() {
+fn webhook_network_policy_admits_probes_and_metrics() {
     let objects = objects(OVERLAY);
     let policies = of_kind(&objects, "NetworkPolicy");
     let policy = policies.iter().find(|policy| policy["metadata"]["name"] == "compute-webhook").unwrap();
@@ -83,7 +83,7 @@ fn probes_and_metrics_are_reached_beside_the_webhooks() {
 }
 
 #[test]
-fn every_configuration_asks_the_same() {
+fn webhook_configurations_of_all_overlays_have_the_same_rules() {
     let one = webhooks(&objects(OVERLAY));
     for (overlay, host) in [
         ("project-webhooks", "https://compute-webhook.compute-system.svc.cluster.local"),
@@ -104,13 +104,13 @@ fn every_configuration_asks_the_same() {
     }
 }
 
-/// The conditions of a webhook, but for that of the component `webhook-beside-cell` where an overlay has it.
+/// Returns the match conditions of a webhook, without the one that the component `webhook-beside-cell` adds.
 fn asked(overlay: &str, webhook: &Value) -> Value {
     let mut conditions = webhook["matchConditions"].as_array().unwrap().clone();
     if ["dev", BESIDE_A_CELL].contains(&overlay) && webhook["name"] == "vworkloaddeployment.kb.io" {
         let last = conditions.pop().unwrap();
         assert_eq!(last["name"], "is-not-brought-to-the-cell", "{overlay}");
-        // No label lets anybody pass by himself.
+        // No label is enough to pass the webhook.
         assert!(last["expression"].as_str().unwrap().ends_with("check('bring').allowed())"), "{last}");
         assert!(webhook["namespaceSelector"].is_null() && webhook["objectSelector"].is_null(), "{overlay}");
         for key in [label::UPSTREAM_NAMESPACE, annotation::TEMPLATE_UID, annotation::FEDERATION_NAMESPACE] {
@@ -121,7 +121,7 @@ fn asked(overlay: &str, webhook: &Value) -> Value {
 }
 
 #[test]
-fn a_developers_manager_serves_where_it_is_asked_with_the_certificate_that_is_made() {
+fn dev_overlay_webhooks_match_the_manager_port_and_certificate() {
     let objects = objects("dev");
     let one = |kind: &str| match of_kind(&objects, kind)[..] {
         [one] => one,
@@ -147,7 +147,7 @@ fn a_developers_manager_serves_where_it_is_asked_with_the_certificate_that_is_ma
 }
 
 #[test]
-fn whoever_writes_what_is_a_power_is_asked_about() {
+fn webhook_condition_names_every_power_annotation() {
     let webhooks = webhooks(&objects(OVERLAY));
     let deployments =
         webhooks.iter().find(|webhook| webhook["rules"][0]["resources"][0] == "workloaddeployments").unwrap();
@@ -155,6 +155,6 @@ fn whoever_writes_what_is_a_power_is_asked_about() {
     for power in POWERS {
         assert!(condition.contains(&format!("{power:?}")), "{power}");
     }
-    // Beside the annotations nothing may keep it from being asked.
+    // No other condition may exempt a write from the webhook.
     assert_eq!(deployments["matchConditions"].as_array().unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! The reference of the command line, `docs/flags.md`, is what the types of `src/config/flags.rs` generate.
+//! `docs/flags.md` is generated from the types of `src/config/flags.rs`.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 const PAGE: &str = "docs/flags.md";
-/// What a help text says of a default that clap does not know.
+/// Marks the default in a help text, for a default that clap does not know.
 const DEFAULT: &str = " [default: ";
 
 const HEAD: &str = "# Flags
@@ -24,7 +24,7 @@ The operator reads no flag from its environment: the Deployment of `config/base/
 `--flag=$(VARIABLE)`, so that an overlay sets the variable. An empty file or name is as good as none.
 ";
 
-/// Flags that the manifests give, each with its variable.
+/// Flags that the manifests set, each with its variable.
 fn variables() -> BTreeMap<String, String> {
     let objects = objects("single-cluster");
     let args = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -35,7 +35,7 @@ fn variables() -> BTreeMap<String, String> {
     given.collect()
 }
 
-/// A sentence for each value that a flag takes, where these are few.
+/// Returns one sentence for each value of a flag that takes a fixed set of values.
 fn values(arg: &Arg) -> String {
     let of = |value: &clap::builder::PossibleValue| {
         let help = value.get_help().map(|help| format!(": {help}")).unwrap_or_default();
@@ -44,7 +44,7 @@ fn values(arg: &Arg) -> String {
     arg.get_possible_values().iter().map(of).collect()
 }
 
-/// The row of a flag.
+/// Returns the table row of a flag.
 fn row(arg: &Arg, variables: &BTreeMap<String, String>) -> String {
     let flag = format!("--{}", arg.get_long().unwrap());
     let value = arg.get_value_names().map(|names| names[0].to_string()).filter(|_| arg.get_action().takes_values());
@@ -68,7 +68,7 @@ fn row(arg: &Arg, variables: &BTreeMap<String, String>) -> String {
     format!("| `{shown}`{} | {default} | {variable} | {meaning} |\n", former.collect::<String>())
 }
 
-/// A table of the flags of a command: those that `--help` shows, or those that it hides.
+/// Returns the table of a command's flags: the flags that `--help` shows, or the hidden ones.
 fn table(command: &Command, hidden: bool, variables: &BTreeMap<String, String>) -> String {
     let rows: String = command
         .get_arguments()
@@ -78,7 +78,7 @@ fn table(command: &Command, hidden: bool, variables: &BTreeMap<String, String>) 
     format!("\n| flag | default | variable of the manifests | meaning |\n|---|---|---|---|\n{rows}")
 }
 
-/// A section for each command that does something by itself.
+/// Returns a section for each subcommand.
 fn commands(command: &Command, before: &str) -> String {
     let others = command.get_subcommands().filter(|command| command.get_name() != "help");
     let section = |command: &Command| {
@@ -92,7 +92,7 @@ fn commands(command: &Command, before: &str) -> String {
     others.map(section).collect()
 }
 
-/// The page.
+/// Returns the whole page.
 fn page() -> String {
     let (command, variables) = (Flags::command(), variables());
     let known: Vec<String> =
@@ -106,14 +106,14 @@ fn page() -> String {
 }
 
 #[test]
-fn the_reference_of_flags_is_what_the_types_generate() {
+fn flags_page_equals_what_the_types_generate() {
     let (wanted, file) = (page(), root().join(PAGE));
     if std::env::var_os("WRITE_FLAGS").is_some() {
         fs::write(&file, &wanted).unwrap();
     }
     let stands = fs::read_to_string(file).unwrap_or_default();
     assert!(stands == wanted, "{PAGE}: run `WRITE_FLAGS=1 cargo test --test tree flags` and commit what it writes");
-    // The reader itself sees flags, their former names, values, and what `--help` hides.
+    // The test itself finds flags, former names, values and hidden flags.
     for part in [
         "| `--federation-kubeconfig=FILE`, `--downstream-kubeconfig`, `--karmada-kubeconfig` |  | `FEDERATION_KUBECONFIG` |",
         "| `--leader-elect[=BOOL]` | `false` | `LEADER_ELECT` | Work only while holding the Lease. |",
@@ -126,7 +126,7 @@ fn the_reference_of_flags_is_what_the_types_generate() {
 }
 
 #[test]
-fn pages_for_whoever_runs_the_operator_lead_to_the_reference_of_flags() {
+fn operator_pages_link_to_the_flags_page() {
     for (page, link) in [
         ("README.md", "](docs/flags.md)"),
         ("docs/configuration.md", "](flags.md)"),

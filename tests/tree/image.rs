@@ -1,4 +1,4 @@
-//! The image's steps, as far as they can be taken without a container engine.
+//! The build steps of the image that need no container engine.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use super::{executable, root};
 
-/// One instruction of a Dockerfile: its word and its argument, with continued lines joined.
+/// Returns the instructions of the Dockerfile, each with its argument. Continued lines are joined.
 fn instructions() -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -34,7 +34,7 @@ fn stages() -> Vec<Vec<(String, String)>> {
     stages
 }
 
-/// Copies a file or folder, as COPY does: of a folder, its content.
+/// Copies a file or a folder as COPY does. Of a folder it copies the content.
 fn copy(from: &Path, to: &Path) {
     if from.is_dir() {
         fs::create_dir_all(to).unwrap();
@@ -48,7 +48,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A folder that goes with the test.
+/// A temporary folder, deleted when the test ends.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -65,19 +65,19 @@ impl Drop for Folder {
     }
 }
 
-/// A program of this name that the steps find instead of the real one.
+/// Writes a program that the build steps find instead of the real one.
 pub fn program(dir: &Path, name: &str, script: &str) {
     executable(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
 }
 
-/// The compiler's flags of the image, where `source` stands for its `/src`.
+/// Returns the compiler flags of the image, with `source` in place of its `/src`.
 pub fn flags(source: &Path) -> String {
     let set = stages().remove(0).into_iter().filter(|(word, _)| word == "ENV");
     let mut set = set.filter_map(|(_, rest)| environment(&rest, source));
     set.find_map(|(name, value)| (name == "RUSTFLAGS").then_some(value)).unwrap_or_default()
 }
 
-/// A variable that the image sets, as it reads where these folders stand for the image's.
+/// Returns a variable that the image sets, with the folders of the image replaced by these.
 fn environment(rest: &str, source: &Path) -> Option<(String, String)> {
     let (name, value) = rest.split_once('=')?;
     let cargo = std::env::var("CARGO_HOME").unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap()));
@@ -85,7 +85,7 @@ fn environment(rest: &str, source: &Path) -> Option<(String, String)> {
     Some((name.to_owned(), value.replace("=/src=", &format!("={}=", source.display()))))
 }
 
-/// Takes every step of the build stage in `source`, which stands for its `/src`; programs in `bin` are found first.
+/// Runs every step of the build stage in `source`, in place of the image's `/src`. Programs in `bin` are found first.
 pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
@@ -115,11 +115,11 @@ pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
     }
 }
 
-/// Takes every step of the build stage in a folder that holds what each COPY has brought so far, and nothing else. Where
-/// the image would compile, `cargo fetch` reads the manifests, resolves every dependency from the lock file, and wants the
-/// source of every target, all of it as `cargo build` does. (`cargo metadata` does not mind a missing target.)
+/// Runs every step of the build stage in a folder that holds only the files that each COPY has brought so far. `cargo fetch`
+/// replaces the compiler. Like `cargo build`, it reads the manifests, resolves every dependency from the lock file, and needs the
+/// source of every target. (`cargo metadata` accepts a missing target.)
 #[test]
-fn cargo_accepts_what_each_copy_of_the_image_brings() {
+fn image_build_steps_have_the_files_that_cargo_needs() {
     let (source, bin) = (Folder::new(), Folder::new());
     let cargo = env!("CARGO");
     let log = bin.0.join("built");
@@ -141,7 +141,7 @@ fn cargo_accepts_what_each_copy_of_the_image_brings() {
     for line in built.lines() {
         assert!(line.contains("--release") && line.ends_with("--bin compute-operator"), "{line}");
     }
-    // cargo reads there how the allocator is configured.
+    // cargo reads the allocator's configuration there.
     for file in ["src/main.rs", "src/lib.rs", ".cargo/config.toml"] {
         assert_eq!(
             fs::read(source.0.join(file)).unwrap(),
@@ -151,7 +151,7 @@ fn cargo_accepts_what_each_copy_of_the_image_brings() {
     }
 }
 
-/// What the last stage holds, by path.
+/// Returns the content of the last stage, by path.
 pub fn last_stage() -> BTreeMap<String, String> {
     let stage = stages().pop().unwrap();
     assert_eq!(stage[0], ("FROM".into(), "scratch".into()));
@@ -166,7 +166,7 @@ pub fn last_stage() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_image_is_the_binary_and_the_authorities_and_is_not_root() {
+fn image_holds_binary_and_authorities_and_runs_as_non_root() {
     let held = last_stage();
     assert_eq!(
         held.keys().collect::<Vec<_>>(),

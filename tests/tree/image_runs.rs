@@ -1,9 +1,9 @@
-//! The image's binary, built as the image builds it and run as a container runs it: in a root of its own that holds what the
-//! last stage holds, by a user who may nothing. Takes minutes: `IMAGE=1 cargo test --test tree image_runs`. `IMAGE=FILE` runs a
-//! binary that is there already, built as here and stripped.
+//! Runs the image's binary as a container does: in a root that holds only the files of the last stage, as a user without rights.
+//! The build takes minutes: `IMAGE=1 cargo test --test tree image_runs`. `IMAGE=FILE` runs an existing binary, built as here and
+//! stripped.
 //!
-//! Two things differ from the image: it is linked with this machine's libc, statically, where the image has musl; and the bundle
-//! of authorities is one that knows the server which is asked.
+//! Two things differ from the image. The binary is linked statically with this machine's libc; the image has musl. The bundle of
+//! authorities is one that knows the test's server.
 
 use std::{
     fs,
@@ -23,20 +23,20 @@ use super::{
     skipping::skipped,
 };
 
-/// Largest binary, in bytes: an image is to be there within seconds of a node's loss.
+/// Largest binary, in bytes. A node must be able to pull the image within seconds.
 const MOST: u64 = 20 << 20;
-/// Who runs it, as in the image.
+/// The user of the image.
 const USER: &str = "65532";
 const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// The target that this compiler builds for.
+/// Returns the target that this compiler builds for.
 fn host() -> String {
     let out = Command::new("rustc").arg("-vV").output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
 }
 
-/// Runs the binary in a root, as a user without rights who is root in a namespace of his own, which chroot asks for.
+/// Runs the binary in a root, as a user without rights. That user is root in its own namespace, because chroot requires it.
 fn run(root: &Path, args: &[&str]) -> (bool, String) {
     let out = Command::new("setpriv")
         .args(["--reuid", USER, "--regid", USER, "--clear-groups", "unshare", "--map-root-user", "chroot"])
@@ -51,8 +51,8 @@ fn run(root: &Path, args: &[&str]) -> (bool, String) {
     (out.status.success(), said)
 }
 
-/// Builds the binary as the image does, where `place` stands for its `/src`. What it has compiled there before is kept. One at a
-/// time: two tests build in the same place, each with the sources that it has brought there itself.
+/// Builds the binary as the image does, with `place` instead of its `/src`, and keeps the compiled dependencies. Builds are
+/// serialized: two tests build in the same place, and each one copies its own sources there.
 fn build(place: &Path) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ fn build(place: &Path) -> PathBuf {
     }
     fs::create_dir_all(place).unwrap();
     let host = host();
-    // Without a target that is named, macros would be linked like the binary, which they cannot be.
+    // With no explicit target, macros would be linked statically like the binary, which fails.
     let flags = format!("{} -C target-feature=+crt-static", flags(place));
     let target = place.join("target");
     let variables = [
@@ -75,13 +75,13 @@ fn build(place: &Path) -> PathBuf {
     target.join(&host).join("release/compute-operator")
 }
 
-/// Where it is built as long as nothing else is asked for.
+/// The default build folder.
 fn usual_place() -> PathBuf {
     root().join("target/image")
 }
 
 #[tokio::test]
-async fn the_image_runs_alone_and_believes_its_bundle() {
+async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
     let Some(image) = std::env::var_os("IMAGE") else {
         skipped("the image's release build takes minutes; IMAGE=1 has it made and run");
         return;
@@ -92,7 +92,7 @@ async fn the_image_runs_alone_and_believes_its_bundle() {
     eprintln!("the binary has {} KiB", size >> 10);
     assert!(size < MOST, "{size} bytes");
 
-    // The root, readable for everybody and writable for nobody.
+    // The root: everyone may read it, no one may write it.
     for (to, from) in last_stage() {
         let file = held.0.join(to.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -106,11 +106,11 @@ async fn the_image_runs_alone_and_believes_its_bundle() {
     let (good, said) = run(&held.0, &["--help"]);
     assert!(good && said.contains("--federation-kubeconfig"), "{said}");
 
-    // A server whose kubeconfig names no authority, mounted as a volume is.
+    // A server whose kubeconfig names no authority. The kubeconfig is mounted as a volume is.
     let server = Server::start().await;
     let own = fs::read_dir(root().join("crds")).unwrap().map(|file| file.unwrap().path());
     for file in own.chain([root().join("e2e/testbed/crds/karmada.yaml")]) {
-        // The list for kustomize is no object.
+        // The kustomization file is no Kubernetes object.
         if file.extension().is_none_or(|end| end != "yaml") {
             continue;
         }
@@ -131,9 +131,9 @@ async fn the_image_runs_alone_and_believes_its_bundle() {
     eprintln!("{said}");
 }
 
-/// From the same sources, by the same compiler, comes the same binary, wherever it is built; nor does it say where that was.
+/// The same sources and compiler produce the same binary in every folder. The binary does not contain the folder's path.
 #[test]
-fn the_image_s_binary_is_the_same_when_it_is_built_again_elsewhere() {
+fn image_binary_rebuilt_in_another_folder_is_identical() {
     if std::env::var_os("IMAGE").is_none_or(|image| image != "1") {
         skipped("two release builds take minutes; IMAGE=1 has them made and compared");
         return;

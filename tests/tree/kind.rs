@@ -1,5 +1,5 @@
-//! The scripts of `e2e/kind`: shell that a linter accepts, and steps in their order, recorded by stand-ins of the programs
-//! that they start. No container engine is needed, and none is touched.
+//! The scripts of `e2e/kind`: shellcheck accepts them, and stand-ins record the order of their steps. The tests need no container
+//! engine and touch none.
 
 use std::{
     fs,
@@ -12,8 +12,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{executable, root, skipping::skipped};
 
-/// Programs that the scripts start, each by a stand-in that notes its arguments (and, of `kubectl apply`, what it is given),
-/// answers what the scripts go on with, and fails at the call whose number `FAIL_AT` says, and at each that `FAIL_ON` is part of.
+/// Stand-in for a program that the scripts start. It records its arguments (for `kubectl apply` also the input) and answers what
+/// the scripts need to continue. It fails at call number `FAIL_AT`, and at each call that contains `FAIL_ON`.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 name=$(basename "$0")
 said=$(printf '%s ' "$name" "$@")
@@ -40,7 +40,7 @@ case "$said" in
 esac
 "#;
 
-/// A copy of the scripts beside stand-ins, in a folder that goes with the test.
+/// A copy of the scripts with stand-ins, in a temporary folder.
 struct Stage(PathBuf);
 
 impl Stage {
@@ -58,7 +58,7 @@ impl Stage {
         stage
     }
 
-    /// Runs a script from anywhere; the call of this number fails, if it is not 0.
+    /// Runs a script from `/`. The call with number `fail_at` fails, unless that is 0.
     fn run(&self, script: &str, fail_at: usize) -> (Output, Vec<String>) {
         self.run_failing(script, ("FAIL_AT", &fail_at.to_string()))
     }
@@ -85,7 +85,7 @@ impl Drop for Stage {
     }
 }
 
-/// The calls of `up`, each by its beginning, or by a part of it.
+/// The calls of `up`. Each entry is the beginning of a call and a part of it.
 const UP: [(&str, &str); 58] = [
     ("kind create cluster --name compute-control-plane ", "--config e2e/kind/control-plane.yaml"),
     ("kind create cluster --name compute-pop-dfw ", "--kubeconfig pop-dfw.yaml"),
@@ -155,11 +155,11 @@ const UP: [(&str, &str); 58] = [
     ("kubectl --kubeconfig pop-ord.yaml apply ", "topology.datum.net/city-code: ord"),
 ];
 
-/// Of the Secret by which a cell claims quota.
+/// Beginning of the Secret with which a cell claims quota.
 const QUOTA: &str = "name: compute-quota-credentials   namespace: compute-system data:   kubeconfig: ";
 
 #[test]
-fn up_takes_its_steps_in_order() {
+fn kind_up_runs_its_steps_in_order() {
     let stage = Stage::new();
     let (out, calls) = stage.run("up", 0);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -169,7 +169,7 @@ fn up_takes_its_steps_in_order() {
     }
     assert_eq!(calls.len(), UP.len());
     is_there(&calls);
-    // Credentials are for their owner, and stand in no arguments, which any user of the machine can list.
+    // Only the owner may read the credentials. No argument contains them, because every user of the machine can list arguments.
     let kubeconfigs = stage.0.join("tmp/e2e/kubeconfigs");
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(kubeconfigs.clone()), mode(kubeconfigs.join("karmada.yaml"))), (0o700, 0o600));
@@ -178,7 +178,7 @@ fn up_takes_its_steps_in_order() {
         assert!(["token-of-", "dG9rZW4t", "bWFkZSBi"].iter().all(|secret| !arguments.contains(secret)), "{call}");
         assert!(!arguments.contains(QUOTA), "{call}");
     }
-    // Quota is claimed by its own user, at a server that is known by a name which kind gives it.
+    // A cell claims quota as a separate user. The server is verified by a name that kind gives it.
     let kubeconfig = calls.iter().find_map(|call| call.split_once(QUOTA)).unwrap().1;
     let kubeconfig = String::from_utf8(STANDARD.decode(kubeconfig).unwrap()).unwrap();
     for said in [
@@ -190,7 +190,7 @@ fn up_takes_its_steps_in_order() {
     }
 }
 
-/// Whatever is named in this tree is there.
+/// Asserts that every path of this tree in the calls exists.
 fn is_there(calls: &[String]) {
     let words = calls.iter().flat_map(|call| call.split(' '));
     for word in words.filter(|word| word.starts_with("e2e/") || word.starts_with("config/")) {
@@ -199,7 +199,7 @@ fn is_there(calls: &[String]) {
 }
 
 #[test]
-fn up_ends_at_the_first_step_that_fails() {
+fn kind_up_failing_step_ends_the_script() {
     let stage = Stage::new();
     for fail_at in 1..=UP.len() {
         let (out, calls) = stage.run("up", fail_at);
@@ -209,7 +209,7 @@ fn up_ends_at_the_first_step_that_fails() {
 }
 
 #[test]
-fn what_is_missing_is_named_before_anything_is_made() {
+fn kind_up_missing_program_is_named_before_the_first_step() {
     let stage = Stage::new();
     fs::remove_file(stage.0.join("bin/karmadactl")).unwrap();
     let (out, calls) = stage.run("up", 0);
@@ -218,7 +218,7 @@ fn what_is_missing_is_named_before_anything_is_made() {
     assert!(calls.is_empty(), "{calls:?}");
 }
 
-/// The calls of `run` that bring the cells to an overlay.
+/// Returns the calls with which `run` switches the cells to an overlay.
 fn cells_are_brought_to(overlay: &str) -> Vec<String> {
     let to = |city: &str, call: &str| format!("kubectl --kubeconfig pop-{city}.yaml {call}");
     let manager = |verb: &str| format!("--namespace compute-system rollout {verb} deployment/compute-manager");
@@ -232,7 +232,7 @@ fn cells_are_brought_to(overlay: &str) -> Vec<String> {
     brought.chain(["dfw", "ord"].map(|city| to(city, &format!("{} --timeout=3m", manager("status"))))).collect()
 }
 
-/// The calls of `run`, each by its beginning.
+/// Returns the calls of `run`, each by its beginning.
 fn of_run() -> Vec<String> {
     let clusters = "--config e2e/chainsaw-config.yaml --parallel 1 --cluster=downstream=karmada.yaml \
                     --cluster=pop-dfw=pop-dfw.yaml --cluster=pop-ord=pop-ord.yaml";
@@ -258,11 +258,11 @@ fn of_run() -> Vec<String> {
     .concat()
 }
 
-/// From then on nobody asks the webhooks.
+/// The call that removes the webhook configuration.
 const ENDS: &str = "kubectl --kubeconfig control-plane.yaml delete validatingwebhookconfiguration compute-validating";
 
 #[test]
-fn run_takes_its_steps_in_order() {
+fn kind_run_executes_its_steps_in_order() {
     let (out, calls) = Stage::new().run("run", 0);
     assert!(out.status.success(), "{calls:?}");
     let expected = of_run();
@@ -277,7 +277,7 @@ fn run_takes_its_steps_in_order() {
     assert!(asked.ends_with("<< clientConfig:     caBundle: QVVUSE9SSVRZ   service: compute-webhook"), "{asked}");
 }
 
-/// What a cell is at the end: the overlay that it was last brought to, if its manager was started again and waited for since.
+/// Returns the overlay that a cell has at the end. `None` if the script did not restart its manager and wait for it afterwards.
 fn overlay_of<'a>(city: &str, calls: &'a [String]) -> Option<&'a str> {
     let to = format!("kubectl --kubeconfig pop-{city}.yaml ");
     let changes = |call: &&str| ["apply ", "rollout "].iter().any(|verb| call.contains(verb));
@@ -288,7 +288,7 @@ fn overlay_of<'a>(city: &str, calls: &'a [String]) -> Option<&'a str> {
 }
 
 #[test]
-fn whatever_run_changes_it_brings_back_where_a_step_fails() {
+fn kind_run_failing_step_restores_the_cells() {
     let (stage, steps) = (Stage::new(), of_run());
     let asked = steps.iter().position(|step| step.contains("<< clientConfig:")).unwrap() + 1;
     for fail_at in 2..=steps.len() {
@@ -299,7 +299,7 @@ fn whatever_run_changes_it_brings_back_where_a_step_fails() {
             assert_eq!(overlay_of(city, &calls), Some("cell"), "{fail_at}: {calls:#?}");
         }
     }
-    // Where a suite fails, what is kept is of cells that are as they were for it.
+    // If a suite fails, the script collects the logs before it switches the cells back.
     for suite in ["quota", "networks"] {
         let fails = format!("chainsaw test e2e/suites/{suite} ");
         let (out, calls) = stage.run_failing("run", ("FAIL_ON", &fails));
@@ -309,14 +309,14 @@ fn whatever_run_changes_it_brings_back_where_a_step_fails() {
         assert!(place("logs deployment/compute-manager") < place("kustomize e2e/kind/overlays/cell"), "{calls:#?}");
         assert!(!calls.iter().any(|call| call.contains("e2e/suites/admission")), "{calls:#?}");
     }
-    // A cell that cannot be brought back keeps the other from nothing.
+    // If one cell cannot be switched back, the other one still is.
     let (out, calls) = stage.run_failing("run", ("FAIL_ON", "pop-dfw.yaml apply "));
     assert!(!out.status.success());
     assert_eq!(overlay_of("ord", &calls), Some("cell"), "{calls:#?}");
 }
 
 #[test]
-fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
+fn kind_run_failing_suite_dumps_state_and_down_deletes_all() {
     let stage = Stage::new();
     let (out, calls) = stage.run("run", 1);
     assert_eq!(out.status.code(), Some(1));
@@ -326,11 +326,11 @@ fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
             "{plane}"
         );
     }
-    // What Secrets contain is not kept: whole objects are of other kinds.
+    // The dump leaves out the content of Secrets: it shows whole objects of other kinds only.
     for call in calls.iter().filter(|call| call.contains("--output yaml")) {
         assert!(!call.contains("secrets") && !call.contains(" all "), "{call}");
     }
-    // Works hold copies of Secrets as they are sent to a cell.
+    // Works contain copies of Secrets for the cells.
     assert!(calls.iter().all(|call| !call.contains("works") || !call.contains("--output yaml")), "{calls:#?}");
     for fail_at in [0, 1] {
         let (out, calls) = stage.run("down", fail_at);
@@ -343,7 +343,7 @@ fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
 }
 
 #[test]
-fn the_linter_accepts_every_script() {
+fn scripts_pass_shellcheck() {
     let program = std::env::var_os("SHELLCHECK").map_or_else(|| PathBuf::from("shellcheck"), PathBuf::from);
     if !Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()) {
         skipped("shellcheck is not on the PATH, and SHELLCHECK does not name it; .ci/tools brings it");

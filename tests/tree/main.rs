@@ -1,4 +1,4 @@
-//! The tree keeps its promises: layers, generated files, manifests, pages, pins.
+//! Rules for the tree: layers, generated files, manifests, pages, pinned versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod admission;
@@ -33,8 +33,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Writes a program that a test runs. It is written by another process: while one of this process has it open for writing,
-/// a child that another thread happens to start keeps it open too, and whoever runs it then is told that it is busy.
+/// Writes a program that a test runs. Another process writes it. If this process had it open for writing, a child that another
+/// thread starts at that time would inherit the handle, and the program would fail as busy.
 fn executable(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
     fs::write(&draft, text).unwrap();
@@ -56,7 +56,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a module may use; the picture in `src/lib.rs` in the form of a table.
+/// The modules that each module may use. `src/lib.rs` has the same as a picture.
 const LAYERS: [(&str, &[&str]); 12] = [
     ("api", &["api"]),
     ("metrics", &[]),
@@ -72,7 +72,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("lib", &[]),
 ];
 
-/// Modules named after `crate::` or inside `use crate::{...}`, at its first level.
+/// Returns the modules named after `crate::`, or on the first level of `use crate::{...}`.
 fn modules_used(text: &str) -> Vec<String> {
     let mut used = Vec::new();
     for (at, _) in text.match_indices("crate::") {
@@ -101,7 +101,7 @@ fn modules_used(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn data_flows_one_way_through_the_layers() {
+fn layers_use_only_the_modules_they_may() {
     let layers = BTreeMap::from(LAYERS);
     let src = root().join("src");
     let mut seen = 0;
@@ -122,7 +122,7 @@ fn data_flows_one_way_through_the_layers() {
 }
 
 #[test]
-fn plans_are_pure() {
+fn plans_have_no_clock_client_or_randomness() {
     for file in rust_files(&root().join("src/plan")) {
         let text = fs::read_to_string(&file).unwrap();
         for word in [
@@ -141,7 +141,7 @@ fn plans_are_pure() {
     }
 }
 
-/// Where a line speaks for production: before the tests of a file, in no file of tests.
+/// Returns the production code of a file: the part before its tests. Empty for a file of tests.
 fn production(file: &Path) -> String {
     if file.file_stem().unwrap().to_str().unwrap().ends_with("tests") {
         return String::new();
@@ -151,7 +151,7 @@ fn production(file: &Path) -> String {
 }
 
 #[test]
-fn names_are_made_and_taken_apart_in_one_place() {
+fn object_names_are_built_and_parsed_in_one_file() {
     let prefixes = ["city-", "ns-", "instance-"].map(|prefix| [format!("\"{prefix}\""), format!("\"{prefix}{{")]);
     let suffixes = ["-configmap\"", "-secret\"", "-workloaddeployment\""].map(str::to_owned);
     let parts: Vec<String> = prefixes.into_iter().flatten().chain(suffixes).collect();
@@ -159,7 +159,7 @@ fn names_are_made_and_taken_apart_in_one_place() {
     for file in rust_files(&root().join("src")).iter().filter(|file| **file != home) {
         let text = production(file);
         for part in &parts {
-            // The longest name of a source leaves room for the longest suffix, which is a length and no name.
+            // The longest source name leaves room for the longest suffix. That is a length and no name.
             let found = text.lines().any(|line| line.contains(part) && !line.contains("MAX_SOURCE_NAME"));
             assert!(!found, "{}: {part} belongs into src/api/names.rs", file.display());
         }
@@ -169,7 +169,7 @@ fn names_are_made_and_taken_apart_in_one_place() {
 }
 
 #[test]
-fn definitions_are_what_the_types_generate() {
+fn crds_equal_what_the_types_generate() {
     let generated = crds::files().unwrap();
     for (name, text) in &generated {
         let stands = fs::read_to_string(root().join("crds").join(name)).unwrap_or_default();
@@ -185,7 +185,7 @@ fn definitions_are_what_the_types_generate() {
 }
 
 #[test]
-fn the_toolchain_is_one() {
+fn toolchain_version_is_the_same_in_all_files() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
     let channel = read("rust-toolchain.toml")
         .lines()

@@ -1,4 +1,4 @@
-//! The manifests: every overlay renders, says what it is for, and is accepted by the parser of our own flags and files.
+//! The manifests: every overlay renders, states its purpose, and is accepted by the operator's own parser of flags and files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,12 +15,12 @@ use super::{
     root,
 };
 
-/// Every overlay, in order.
+/// Returns the names of all overlays, sorted.
 pub fn overlays() -> Vec<String> {
     folders("config/overlays")
 }
 
-/// Every overlay of `e2e/kind`, in order.
+/// Returns the names of all overlays of `e2e/kind`, sorted.
 pub fn on_kind() -> Vec<String> {
     folders("e2e/kind/overlays")
 }
@@ -32,13 +32,13 @@ fn folders(within: &str) -> Vec<String> {
     names
 }
 
-/// The YAML of a folder with a kustomization.
+/// Renders a folder with a kustomization.
 pub fn kustomize(dir: &Path) -> String {
     testbed::manifests::kustomize(dir).unwrap()
 }
 
 #[test]
-fn every_component_is_of_an_overlay_or_named_as_one_to_add() {
+fn component_belongs_to_an_overlay_or_is_optional() {
     let overlays = overlays().into_iter().map(|name| root().join("config/overlays").join(name));
     let texts: Vec<String> = overlays.map(|dir| fs::read_to_string(dir.join("kustomization.yaml")).unwrap()).collect();
     for entry in fs::read_dir(root().join("config/components")).unwrap() {
@@ -52,9 +52,9 @@ fn every_component_is_of_an_overlay_or_named_as_one_to_add() {
     }
 }
 
-/// Found by reading: two that change what a manager is started with were only shown to an API server.
+/// Two components that change the start of a manager were only applied to an API server, and no test started such a manager.
 #[test]
-fn whatever_changes_how_a_manager_starts_is_started() {
+fn component_that_changes_the_manager_start_is_started_in_a_test() {
     let found = of_managers();
     assert!(found.len() > 1, "{found:?}");
     let stages = ["mod", "admitted", "on_kind"]
@@ -65,18 +65,18 @@ fn whatever_changes_how_a_manager_starts_is_started() {
     }
 }
 
-/// The objects of an overlay.
+/// Returns the objects of an overlay.
 pub fn objects(overlay: &str) -> Vec<Value> {
     testbed::manifests::documents(&rendered(overlay)).unwrap()
 }
 
-/// Those of one kind.
+/// Returns the objects of one kind.
 pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|o| o["kind"] == kind).collect()
 }
 
-/// What a manager of this overlay is started with: flags with their variables, and its config file. Files of the pod are
-/// replaced by one that is here.
+/// Returns the configuration of an overlay's manager: flags with their variables, and its config file. An existing file replaces
+/// the files of the pod.
 pub fn configuration(overlay: &str, objects: &[Value]) -> Config {
     let deployment = of_kind(objects, "Deployment")[0];
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -121,7 +121,7 @@ const MANAGERS: [(&str, bool, bool, u64); 7] = [
 ];
 
 #[test]
-fn the_parser_accepts_what_the_overlays_say() {
+fn overlay_flags_and_config_are_accepted_by_the_parser() {
     for (overlay, management, cell, replicas) in MANAGERS {
         let objects = objects(overlay);
         let config = configuration(overlay, &objects);
@@ -152,10 +152,10 @@ fn the_parser_accepts_what_the_overlays_say() {
     assert!(of_kind(&objects("dev"), "Deployment").is_empty());
 }
 
-/// The overlay granted management's rights in projects to the pod's user in its own cluster: there, every Secret, Karmada's
-/// among them; and nothing in Milo.
+/// The overlay bound management's rights for projects to the pod's user in its own cluster. There they cover every Secret, also
+/// Karmada's, and they gave no right in Milo.
 #[test]
-fn management_plane_grants_in_its_own_cluster_what_is_used_there_and_the_rest_in_projects() {
+fn management_plane_overlay_grants_project_rights_only_in_projects() {
     let granted = |overlay: &str| {
         let objects = objects(overlay);
         let mut bound = BTreeSet::new();
@@ -186,7 +186,7 @@ fn management_plane_grants_in_its_own_cluster_what_is_used_there_and_the_rest_in
 }
 
 #[test]
-fn cells_on_kind_wait_for_what_their_overlay_says() {
+fn kind_cell_overlays_enable_the_expected_gates() {
     for (overlay, quota, networks) in
         [("cell", false, false), ("cell-quota", true, false), ("cell-networks", true, true)]
     {
@@ -201,7 +201,7 @@ fn cells_on_kind_wait_for_what_their_overlay_says() {
 }
 
 #[test]
-fn every_manager_with_cell_controllers_waits_for_data() {
+fn overlay_with_cell_controllers_enables_the_data_gate() {
     for (overlay, _, cell, _) in MANAGERS {
         let config = configuration(overlay, &objects(overlay));
         assert_eq!(config.data, cell, "{overlay}: without the gate, Instances start before their data is there");
@@ -209,7 +209,7 @@ fn every_manager_with_cell_controllers_waits_for_data() {
 }
 
 #[test]
-fn metrics_are_served_where_there_is_a_service_for_them_and_guarded_there() {
+fn metrics_service_targets_a_served_port_behind_a_network_policy() {
     for (overlay, ..) in MANAGERS {
         let objects = objects(overlay);
         let config = configuration(overlay, &objects);
@@ -239,7 +239,7 @@ fn metrics_are_served_where_there_is_a_service_for_them_and_guarded_there() {
 }
 
 #[test]
-fn every_volume_is_mounted_and_every_file_named_is_in_one() {
+fn volumes_are_mounted_and_contain_every_named_file() {
     let with_quota = with_quota(&rendered_with("quota-credentials", "single-cluster"));
     let with_quota = ("single-cluster with quota", testbed::manifests::documents(&with_quota).unwrap());
     assert!(configuration(with_quota.0, &with_quota.1).quota.is_some());
@@ -266,7 +266,7 @@ fn every_volume_is_mounted_and_every_file_named_is_in_one() {
 }
 
 #[test]
-fn milo_is_told_of_every_resource_that_claims_ask_for() {
+fn milo_overlay_registers_every_claimed_resource() {
     let objects = objects("milo");
     let types = |of: Vec<&Value>| -> BTreeSet<String> {
         of.into_iter().map(|of| of["resourceType"].as_str().unwrap().to_owned()).collect()
@@ -275,7 +275,7 @@ fn milo_is_told_of_every_resource_that_claims_ask_for() {
     let policy = &of_kind(&objects, "GrantCreationPolicy")[0]["spec"]["target"]["resourceGrantTemplate"]["spec"];
     assert_eq!(registered, types(policy["allowances"].as_array().unwrap().iter().collect()));
     assert_eq!(registered, compute_operator::plan::cell::RESOURCES.map(str::to_owned).into());
-    // A role has no permission that no resource has.
+    // Roles use exactly the permissions that the resources define.
     let permissions: BTreeSet<String> = of_kind(&objects, "ProtectedResource")
         .iter()
         .flat_map(|resource| {
@@ -292,7 +292,7 @@ fn milo_is_told_of_every_resource_that_claims_ask_for() {
 }
 
 #[test]
-fn the_bundle_is_all_that_overlays_need_and_always_the_same() {
+fn bundle_is_complete_and_reproducible() {
     let dir = testbed::binaries::cache().join(format!("run-{}-bundle", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let pack = |name: &str| {
@@ -312,7 +312,7 @@ fn the_bundle_is_all_that_overlays_need_and_always_the_same() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
-/// What a role of an overlay may do, `group/resource verb` each.
+/// Returns the rights of an overlay's role, each as `group/resource verb`.
 pub fn rights(objects: &[Value], role: &str) -> BTreeSet<String> {
     let strings = |list: &Value| -> Vec<String> {
         list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
@@ -331,7 +331,7 @@ pub fn rights(objects: &[Value], role: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
+fn cell_role_on_the_hub_writes_only_instances_and_finalizers() {
     let (hub, cell) = (objects("hub"), objects("hub-cell"));
     let may = rights(&hub, "compute-cell-federation");
     let labels = "/namespaces get"; // they say whose an Instance is
@@ -340,7 +340,7 @@ fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
     let finalizers = "compute.datumapis.com/workloaddeployments/finalizers update";
     let instances = "compute.datumapis.com/instances";
     assert!(may.iter().filter(writes).all(|right| right == finalizers || right.starts_with(instances)), "{may:?}");
-    // Beside the Go operator nobody is refused what that asks for, by rights or by policy, which stands meanwhile.
+    // Next to Go operators, the hub allows the requests of the Go operator. The policy is in force at the same time.
     let beside = objects("hub-with-go-cells");
     for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
         assert!(
@@ -352,12 +352,12 @@ fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
     for right in ["instances update", "instances/status update", "workloaddeployments update", "cells hold"] {
         assert!(go.contains(&format!("compute.datumapis.com/{right}")), "{right}: {go:?}");
     }
-    // For whom it may write is said for each cell, and of management that it may for all.
+    // Each cell has a role that names the cell it may write for. Management may write for all cells.
     assert!(rights(&hub, "compute-manager").contains("compute.datumapis.com/cells hold"));
     let holds = of_kind(&cell, "ClusterRole")[0];
     assert_eq!(holds["rules"][0]["resourceNames"], serde_json::json!(["uid-of-cell"]));
     assert_eq!(holds["rules"].as_array().unwrap().len(), 1);
-    // Whoever is bound is somebody that the hub can make a token for, and has a role that is there.
+    // Every binding names a ServiceAccount and a role that exist on the hub.
     let all: Vec<Value> = [hub, cell, objects("hub-single-cluster")].concat();
     let (accounts, roles) = (of_kind(&all, "ServiceAccount"), of_kind(&all, "ClusterRole"));
     for binding in of_kind(&all, "ClusterRoleBinding") {
@@ -369,9 +369,9 @@ fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
     }
 }
 
-/// Found by reading: a page told whoever answers for security to take the wall between cells down, which needs not be.
+/// A page told operators to remove the separation between cells, which is not necessary.
 #[test]
-fn no_page_takes_the_wall_between_cells_down_but_on_the_way_back_to_go() {
+fn pages_keep_the_cell_policy_except_for_the_rollback_to_go() {
     let pages = ["docs", "docs/runbooks"]
         .map(|folder| root().join(folder))
         .into_iter()
@@ -392,10 +392,10 @@ fn no_page_takes_the_wall_between_cells_down_but_on_the_way_back_to_go() {
     assert_eq!(seen, 2, "the page of security says that it stands, and the way back when it goes");
 }
 
-/// What the Go operator's own role on the hub has, and the two rights that the hub asks for beside it. Nobody uses them in
-/// these tests, so that no audit log could show what is too much.
+/// Rights of the Go operator's former role on the hub, and the two extra rights that the hub requires. No Go operator runs in
+/// these tests, so no audit log could show a superfluous right.
 #[test]
-fn beside_the_go_operator_its_role_has_what_its_own_role_had() {
+fn go_operator_role_on_the_hub_has_its_former_rights() {
     let read = ["get", "list", "watch"];
     let kept = [&read[..], &["create", "update", "patch"]].concat();
     let full = [&kept[..], &["delete"]].concat();
@@ -423,10 +423,10 @@ fn beside_the_go_operator_its_role_has_what_its_own_role_had() {
     assert_eq!(rights(&objects("hub-with-go-cells"), "compute-go-operator"), wanted);
 }
 
-/// The kubelet killed a manager that still gave its work and its Lease the time that they have: the next leader waited for the
-/// Lease to run out.
+/// The kubelet killed a manager that was still finishing its work and releasing its Lease. The next leader had to wait until the
+/// Lease expired.
 #[test]
-fn manager_asked_to_end_has_time_and_what_it_serves_is_not_evicted_first() {
+fn manager_pod_has_enough_grace_period_and_priority() {
     let mut seen = 0;
     for overlay in overlays() {
         for deployment in of_kind(&objects(&overlay), "Deployment") {

@@ -1,5 +1,5 @@
-//! What watches the manager: alerts with their runbooks and unit tests, and the board, over metrics that are there; and what the
-//! platform makes of projects' objects.
+//! Monitoring of the manager: alerts with runbooks and unit tests, the dashboard, and the platform's metrics of project objects.
+//! Every query uses an existing metric.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,11 +18,11 @@ use super::{
     skipping::skipped,
 };
 
-/// Names of ours begin with one of these; the others in an expression are functions, labels and Prometheus' own.
+/// Prefixes of the operator's metrics. Other names in an expression are functions, labels and Prometheus' own metrics.
 const FAMILIES: [&str; 7] =
     ["compute_", "controller_runtime_", "workqueue_", "leader_election_", "rest_client_", "process_", "certificate_"];
 
-/// Every series that the manager may tell, read off the table of `src/metrics/families.rs`.
+/// Returns every series that the manager can export, read from the table in `src/metrics/families.rs`.
 fn series() -> BTreeSet<String> {
     let source = fs::read_to_string(root().join("src/metrics/families.rs")).unwrap();
     let table = source.split("\nfamilies! {").nth(1).unwrap().split("\n}").next().unwrap();
@@ -45,7 +45,7 @@ fn series() -> BTreeSet<String> {
     told
 }
 
-/// Names of ours in an expression.
+/// Returns the operator's metrics in an expression.
 fn named(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family)))
@@ -55,7 +55,7 @@ fn documents(file: &str) -> Vec<Value> {
     testbed::manifests::documents(&fs::read_to_string(root().join(file)).unwrap()).unwrap()
 }
 
-/// The groups of rules, as Prometheus reads them.
+/// Returns the rule groups in Prometheus' own format.
 fn groups() -> Value {
     let [rule] = &documents("config/components/alerts/rules.yaml")[..] else { panic!("one PrometheusRule") };
     rule["spec"].clone()
@@ -68,7 +68,7 @@ fn alerts() -> Vec<Value> {
 }
 
 #[test]
-fn the_page_of_metrics_has_each_with_its_kind_and_its_help() {
+fn metrics_page_lists_every_metric_with_kind_and_help() {
     let page = fs::read_to_string(root().join("docs/metrics.md")).unwrap();
     let sources: String = ["families", "process"]
         .map(|file| fs::read_to_string(root().join(format!("src/metrics/{file}.rs"))).unwrap())
@@ -91,7 +91,7 @@ fn the_page_of_metrics_has_each_with_its_kind_and_its_help() {
 }
 
 #[test]
-fn every_alert_asks_for_what_is_told_and_has_a_runbook_that_knows_it() {
+fn alert_uses_existing_metrics_and_has_a_runbook() {
     let series = series();
     let mut seen = BTreeSet::new();
     for alert in alerts() {
@@ -119,7 +119,7 @@ fn every_alert_asks_for_what_is_told_and_has_a_runbook_that_knows_it() {
 }
 
 #[test]
-fn every_alert_is_provoked_in_a_unit_test() {
+fn alert_fires_in_a_unit_test() {
     let [tests] = &documents("tests/alerts/rules_test.yaml")[..] else { panic!("one document") };
     let expected = tests.to_string();
     for alert in alerts() {
@@ -128,16 +128,16 @@ fn every_alert_is_provoked_in_a_unit_test() {
     }
 }
 
-/// Components that add objects and change none, so that a kustomization may have them alone, each with its objects.
+/// Returns the components that only add objects, each with its objects. A kustomization may use them without an overlay.
 pub fn alone() -> Vec<(&'static str, String)> {
     let dirs = OPTIONAL.iter().map(|(component, _)| (*component, root().join("config/components").join(component)));
     let changes = |dir: &Path| fs::read_to_string(dir.join("kustomization.yaml")).unwrap().contains("\npatches:\n");
     dirs.filter(|(_, dir)| !changes(dir)).map(|(component, dir)| (component, kustomize(&dir))).collect()
 }
 
-/// Found by reading: without an overlay around it, what is to watch the manager went to the namespace of whoever applied it.
+/// Without an overlay, the monitoring objects went to the default namespace of the user who applied them.
 #[test]
-fn what_watches_the_manager_is_beside_it_whoever_renders_it() {
+fn monitoring_components_without_overlay_are_in_the_manager_namespace() {
     let mut beside = BTreeSet::new();
     for (component, text) in alone() {
         for object in testbed::manifests::documents(&text).unwrap() {
@@ -153,20 +153,20 @@ fn what_watches_the_manager_is_beside_it_whoever_renders_it() {
     assert_eq!(beside, ["alerts", "dashboards", "service-monitor"].into());
 }
 
-/// The rows of a table in a test's source: its text from `begin` to the end of the constant, each row from its bracket on.
+/// Returns the rows of a table in a test's source, from `begin` to the end of the constant. Each row starts at its bracket.
 fn rows_of<'a>(source: &'a str, begin: &str) -> Vec<&'a str> {
     let (_, table) = source.split_once(begin).unwrap_or_else(|| panic!("there is no {begin}"));
     table.split("\n];\n").next().unwrap().split("\n    (").skip(1).collect()
 }
 
-/// What stands between the first two quotation marks, and what follows.
+/// Returns the text between the first two quotation marks, and the rest.
 fn quoted(text: &str) -> (&str, &str) {
     let (_, rest) = text.split_once('"').unwrap();
     rest.split_once('"').unwrap()
 }
 
 #[test]
-fn the_page_of_tests_says_which_metrics_and_alerts_cargo_test_does_not_prove() {
+fn testing_page_lists_the_metrics_and_alerts_that_cargo_test_does_not_prove() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
     let page = read("docs/testing.md");
     let (_, section) = page.split_once("\n## What no test proves\n").expect("the section is there");
@@ -190,7 +190,7 @@ fn the_page_of_tests_says_which_metrics_and_alerts_cargo_test_does_not_prove() {
     assert!(!long.is_empty());
 }
 
-/// promtool, by `PROMTOOL` or on the `PATH`.
+/// Returns promtool, from `PROMTOOL` or the `PATH`.
 fn promtool() -> Option<PathBuf> {
     let program = std::env::var_os("PROMTOOL").map_or_else(|| PathBuf::from("promtool"), PathBuf::from);
     Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()).then_some(program)
@@ -203,7 +203,7 @@ fn run(program: &Path, args: &[&str], dir: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
+fn rules_and_their_unit_tests_pass_promtool() {
     let Some(promtool) = promtool() else {
         skipped("promtool is not on the PATH, and PROMTOOL does not name it; .ci/tools brings it");
         return;
@@ -214,7 +214,7 @@ fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
     fs::write(dir.join("rules.yaml"), groups().to_string()).unwrap();
     let tests = fs::read_to_string(root().join("tests/alerts/rules_test.yaml")).unwrap();
     fs::write(dir.join("rules_test.yaml"), &tests).unwrap();
-    // The check itself notices an alert that does not fire.
+    // The check detects an alert that does not fire.
     fs::write(dir.join("wrong_test.yaml"), tests.replace("alertname=\"ComputeNoLeader\"", "alertname=\"Other\""))
         .unwrap();
     let checked = run(&promtool, &["check", "rules", "rules.yaml"], &dir);
@@ -229,7 +229,7 @@ fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
     assert!(wrong.unwrap_err().contains("ComputeNoLeader"));
 }
 
-/// Every query of the board as a rule, which promtool reads.
+/// Returns every query of the dashboard as a rule that promtool can check.
 fn queries_as_rules() -> Value {
     let board = board();
     let targets =
@@ -250,13 +250,13 @@ fn board() -> Value {
 }
 
 #[test]
-fn the_board_is_what_its_table_generates() {
+fn dashboard_equals_what_its_table_generates() {
     let stands = fs::read_to_string(root().join(testbed::dashboard::FILE)).unwrap_or_default();
     assert!(stands == testbed::dashboard::text(), "run `cargo testbed board` and commit what it writes");
 }
 
 #[test]
-fn the_board_shows_every_metric_and_no_other() {
+fn dashboard_shows_every_metric_and_no_other() {
     let series = series();
     let mut shown = BTreeSet::new();
     for panel in board()["panels"].as_array().unwrap() {
@@ -268,7 +268,7 @@ fn the_board_shows_every_metric_and_no_other() {
             }
             assert!(query.contains("job=~\"$job\""), "{query}: other programs have metrics of these names too");
             assert!(!query.contains("$target"), "{query}");
-            // A counter is shown as a rate, and a label in a legend is one that the query keeps.
+            // A counter is shown as a rate. A legend only uses labels that the query keeps.
             assert_eq!(
                 query.contains("_total{"),
                 query.contains("increase(") || query.contains("rate(") && !query.contains("_bucket{"),
@@ -281,7 +281,7 @@ fn the_board_shows_every_metric_and_no_other() {
             }
         }
     }
-    // Of a histogram one series stands for all.
+    // A histogram counts as one metric.
     let of =
         |name: &str| name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count").to_owned();
     let (shown, told): (BTreeSet<_>, BTreeSet<_>) =
@@ -290,7 +290,7 @@ fn the_board_shows_every_metric_and_no_other() {
 }
 
 #[test]
-fn panels_of_the_board_have_words_a_unit_and_a_place_of_their_own() {
+fn dashboard_panels_have_description_unit_and_separate_places() {
     let board = board();
     let (mut ids, mut titles, mut places) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for panel in board["panels"].as_array().unwrap() {
@@ -315,9 +315,9 @@ fn panels_of_the_board_have_words_a_unit_and_a_place_of_their_own() {
     }
 }
 
-/// The names and labels are the Go operator's, which alerts and boards of the platform read.
+/// Alerts and dashboards of the platform use the Go operator's names and labels.
 #[test]
-fn the_platform_is_told_to_make_the_metrics_of_projects_objects_that_it_knows() {
+fn resource_metrics_policy_keeps_the_go_operator_names() {
     let told = testbed::manifests::documents(&rendered_with("resource-metrics", "milo")).unwrap();
     let policy = of_kind(&told, "ResourceMetricsPolicy")[0];
     assert_eq!(policy["metadata"]["name"], "compute-metrics");
@@ -343,7 +343,7 @@ fn the_platform_is_told_to_make_the_metrics_of_projects_objects_that_it_knows() 
         found.insert(format!("{plural} {metric}"), labels.collect::<Vec<_>>().join(" "));
     }
     assert_eq!(found, wanted);
-    // Who makes them reads by the roles that say so.
+    // The platform reads the objects through the aggregated reader roles.
     let objects = objects("single-project");
     let label = "resourcemetrics.miloapis.com/aggregate-to-reader";
     let readers: Vec<_> = of_kind(&objects, "ClusterRole")

@@ -1,4 +1,4 @@
-//! What the pages for people name is there.
+//! Everything that pages for people refer to exists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,13 +10,13 @@ use compute_operator::timing::Timing;
 
 use super::{production, root, rust_files};
 
-/// Directories of the tree that pages name files of, from its root.
+/// Directories whose files pages cite, from the root of the tree.
 const TREES: [&str; 7] = ["benches/", "config/", "crds/", "docs/", "e2e/", "src/", "tests/"];
 
-/// Layers whose files pages name without the `src/` before them.
+/// Layers whose files pages cite without `src/`.
 const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
 
-/// The files below a folder whose names end so.
+/// Collects the files below a folder that have this extension.
 fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -28,7 +28,7 @@ fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `README.md`, and every page under `docs` and `e2e`.
+/// Returns `README.md`, and every page under `docs` and `e2e`.
 fn pages() -> Vec<PathBuf> {
     let mut found = vec![root().join("README.md")];
     for dir in ["docs", "e2e"] {
@@ -37,7 +37,7 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// The files and directories that a page names in code spans, from the root of the tree.
+/// Returns the files and directories that a page names in code spans, from the root of the tree.
 fn paths_named(page: &str) -> BTreeSet<String> {
     let spans = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     let words = spans.flat_map(str::split_whitespace).map(|word| word.trim_end_matches("/**").trim_end_matches('/'));
@@ -51,14 +51,14 @@ fn paths_named(page: &str) -> BTreeSet<String> {
     named.collect()
 }
 
-/// The modules of the operator whose log lines a page shows, as paths below `src` without an ending.
+/// Returns the operator's modules in a page's log lines, as paths below `src` without an extension.
 fn modules_named(page: &str) -> impl Iterator<Item = String> {
     let from = page.split("compute_operator::").skip(1);
     let paths = from.filter_map(|from| from.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next());
     paths.map(|path| path.trim_end_matches(':').replace("::", "/"))
 }
 
-/// What a page links to beside it; other sites and places within a page left out.
+/// Returns the relative links of a page. Links to other sites and within the page are left out.
 fn links(page: &str) -> impl Iterator<Item = &str> {
     let targets = page.split("](").skip(1).filter_map(|from| from.split(')').next());
     let files = targets.filter(|target| !target.contains("://")).filter_map(|target| target.split('#').next());
@@ -66,7 +66,7 @@ fn links(page: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_path_that_a_page_names_exists() {
+fn paths_named_in_pages_exist() {
     let mut seen = 0;
     for file in pages() {
         let page = fs::read_to_string(&file).unwrap();
@@ -88,21 +88,21 @@ fn every_path_that_a_page_names_exists() {
     assert!(seen > 60, "the reader of pages sees only {seen}: it is broken");
 }
 
-/// Commands that a page has a reader type and that nobody has run, by the line that says so before them.
+/// Returns the commands of a page that no test runs. A line that begins with `*Not run` marks them.
 fn not_run(page: &str) -> Vec<&str> {
     let blocks = page.split("\n*Not run").skip(1).filter_map(|rest| rest.split_once("\n\n"));
     blocks.flat_map(|(_, block)| block.lines().map_while(|line| line.strip_prefix("    "))).collect()
 }
 
-/// Programs that a page has a reader start, by a line of an indented block, after variables that it sets for them.
+/// Programs that a page's commands start. A command is a line of an indented block, after its variables.
 const PROGRAMS: [&str; 6] = ["cargo", "curl", "docker", "e2e/kind/", "kubectl", "openssl"];
 
-/// Where a command is run, or at least is.
+/// Evidence for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum By {
-    /// In this file, which has these words.
+    /// A test runs it: this file contains these words.
     File(&'static str, &'static str),
-    /// By hand; what it starts is in this file, under these words.
+    /// A person runs it. The code that it starts is in this file, under these words.
     Hand(&'static str, &'static str),
 }
 
@@ -111,7 +111,7 @@ use By::{File, Hand};
 /// The commands of the testbed.
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
-/// What a reader of a page, a runbook or a comment of `config/` is told to type, by its beginning, and where it is run.
+/// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
 const RUN: [(&str, By); 31] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
@@ -164,14 +164,14 @@ const RUN: [(&str, By); 31] = [
     ("kubectl kustomize config/samples/platform/project", File("tests/tree/platform.rs", "(\"project\", false)")),
 ];
 
-/// The test that does what an overlay's comments say.
+/// The test that follows the comments of the overlays.
 const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 
-/// The tests that ask a real API server.
+/// The tests that use a real API server.
 const SERVED: &str = "tests/tree/served.rs";
 
-/// What runbooks, the page of deploying and comments of `config/` have a reader type that wants pods, Karmada's chart or a
-/// federation of the Go operator, and that nobody has run: `docs/runbooks/README.md` says so.
+/// Commands of runbooks, `docs/deploying.md` and comments in `config/` that need pods, Karmada's chart or a federation of the Go
+/// operator. No test runs them; `docs/runbooks/README.md` says so.
 const UNRUN: [&str; 10] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",
@@ -185,19 +185,19 @@ const UNRUN: [&str; 10] = [
     "openssl s_client -connect ADDRESS:9443",
 ];
 
-/// What pages speak of, and have nobody type.
+/// Commands that pages mention but do not ask the reader to type.
 const MENTIONED: [&str; 3] = [
     "kubectl delete namespace",
     "kubectl get events -A --field-selector reason=StrayInstance",
     "kubectl --kubeconfig MILO -n compute-system create token",
 ];
 
-/// Where each of these stands, by its beginning; none where none of them is it.
+/// Returns the entry that a command begins with.
 fn of<'a>(command: &str, mut all: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     all.find(|known| command == *known || command.starts_with(known) && command[known.len()..].starts_with([' ', '.']))
 }
 
-/// The commands of a page's indented blocks, without variables before them and notes behind them.
+/// Returns the commands in a page's indented blocks, without leading variables and trailing notes.
 fn commands(page: &str) -> Vec<&str> {
     let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
     let typed = lines.map(|line| line.split("    ").next().unwrap_or(line).split("   #").next().unwrap_or(line).trim());
@@ -208,14 +208,14 @@ fn commands(page: &str) -> Vec<&str> {
     bare.filter(|line| PROGRAMS.iter().any(|program| line.starts_with(program))).collect()
 }
 
-/// Commands within the text of a page: code spans of a program and two words at least.
+/// Returns the commands in a page's prose: code spans with a program and at least two more words.
 fn inline(page: &str) -> impl Iterator<Item = &str> {
     let prose = page.lines().filter(|line| !line.starts_with("    "));
     let spans = prose.flat_map(|line| line.split('`').skip(1).step_by(2));
     spans.filter(|span| span.split(' ').count() > 2 && PROGRAMS.iter().any(|program| span.starts_with(program)))
 }
 
-/// Commands in the comments of `config/`, each on a line that is indented.
+/// Returns the commands in the comments of `config/`. Each is on an indented line.
 fn commented() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut files = Vec::new();
@@ -231,7 +231,7 @@ fn commented() -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_nobody_has_run_is_marked_and_is_this() {
+fn page_commands_without_a_test_are_marked_and_listed() {
     let (mut marked, mut seen, mut typed) = (BTreeMap::new(), BTreeSet::new(), commented());
     assert!(typed.len() > 5, "the reader of comments sees only {typed:?}: it is broken");
     for file in pages() {
@@ -251,7 +251,7 @@ fn what_nobody_has_run_is_marked_and_is_this() {
     }
     let known = || RUN.iter().map(|(known, _)| *known).chain(UNRUN).chain(MENTIONED);
     for (name, command) in &typed {
-        // Of several the longest says it best.
+        // The longest entry is the most exact one.
         let found = known().filter(|known| of(command, [*known].into_iter()).is_some()).max_by_key(|known| known.len());
         let found =
             found.unwrap_or_else(|| panic!("{name}: who runs `{command}`? it stands in no block that says nobody"));
@@ -265,7 +265,7 @@ fn what_nobody_has_run_is_marked_and_is_this() {
 }
 
 #[test]
-fn what_runs_a_command_is_where_the_list_says() {
+fn page_commands_are_run_by_the_listed_files() {
     for (command, by) in RUN {
         let (File(file, words) | Hand(file, words)) = by;
         let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{command}: there is no {file}"));
@@ -276,7 +276,7 @@ fn what_runs_a_command_is_where_the_list_says() {
 }
 
 #[test]
-fn paths_modules_and_links_are_found() {
+fn page_reader_finds_paths_modules_and_links() {
     let page =
         "`tests/it/cells/`, src/none.rs and `kubectl apply -f crds/`\n`plan/a.rs` | `src/plan/**` `planned` `a/b`\n";
     assert_eq!(paths_named(page), ["tests/it/cells", "crds", "src/plan/a.rs", "src/plan"].map(str::to_owned).into());
@@ -287,7 +287,7 @@ fn paths_modules_and_links_are_found() {
 }
 
 #[test]
-fn every_promise_names_tests_that_the_page_of_tests_explains() {
+fn guarantees_name_tests_that_the_testing_page_explains() {
     let promises = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
     let explained = paths_named(&fs::read_to_string(root().join("docs/testing.md")).unwrap());
     let promises: Vec<&str> = promises.split("\n- ").skip(1).collect();
@@ -300,7 +300,7 @@ fn every_promise_names_tests_that_the_page_of_tests_explains() {
 }
 
 #[test]
-fn the_page_of_tests_has_a_row_for_every_file_of_the_integration_tests() {
+fn testing_page_names_every_integration_test_file() {
     let named = paths_named(&fs::read_to_string(root().join("docs/testing.md")).unwrap());
     let files = ["tests/it", "tests/long"].into_iter().flat_map(|folder| {
         let entries = fs::read_dir(root().join(folder)).unwrap();
@@ -311,7 +311,7 @@ fn the_page_of_tests_has_a_row_for_every_file_of_the_integration_tests() {
 }
 
 #[test]
-fn the_page_of_the_architecture_says_where_each_controller_is() {
+fn architecture_page_names_the_file_of_each_controller() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let mut seen = 0;
     for file in rust_files(&root().join("src/controllers")) {
@@ -327,7 +327,7 @@ fn the_page_of_the_architecture_says_where_each_controller_is() {
 }
 
 #[test]
-fn the_page_of_settings_has_every_waiting_period_with_its_default() {
+fn configuration_page_lists_every_timing_key_with_its_default() {
     let page = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `timing."));
     let mut listed = Vec::new();
@@ -343,14 +343,14 @@ fn the_page_of_settings_has_every_waiting_period_with_its_default() {
     assert_eq!(listed, Timing::KEYS, "docs/configuration.md lists them in the order of src/timing.rs");
 }
 
-/// The numbers that a text cites as "fact N" or "facts N".
+/// Returns the numbers that a text cites as "fact N" or "facts N".
 fn facts_cited(text: &str) -> impl Iterator<Item = &str> {
     let cites = ["fact ", "facts "].into_iter().flat_map(|word| text.split(word).skip(1));
     cites.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()).filter(|number| !number.is_empty())
 }
 
 #[test]
-fn page_of_karmada_has_every_cited_fact_and_every_contract_test() {
+fn karmada_page_has_every_cited_fact_and_every_contract_test() {
     let page = fs::read_to_string(root().join("docs/karmada.md")).unwrap();
     let lists = page.split("\nTest: ").skip(1).filter_map(|rest| rest.split("\n\n").next());
     let spans = lists.flat_map(|list| list.split('`').skip(1).step_by(2)).filter(|span| !span.contains('/'));
@@ -375,7 +375,7 @@ fn page_of_karmada_has_every_cited_fact_and_every_contract_test() {
 }
 
 #[test]
-fn cites_of_facts_are_found() {
+fn page_reader_finds_cited_facts() {
     let text = "as measured (fact 13, and facts 21 to 24); \"fact \", in fact none";
     assert_eq!(facts_cited(text).collect::<Vec<_>>(), ["13", "21"]);
 }

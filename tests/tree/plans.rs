@@ -1,4 +1,4 @@
-//! Plans decide on plain data, and use each other one way.
+//! Plans take plain data, and use each other in one direction.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,14 +11,14 @@ fn is_test(file: &Path) -> bool {
     file.file_stem().unwrap().to_str().unwrap().ends_with("_tests")
 }
 
-/// Every public struct of a file: what stands before its fields, and its fields.
+/// Returns every public struct of a file: the text before its fields, and its fields.
 fn structs(text: &str) -> Vec<(&str, &str)> {
     let starts = text.match_indices("\npub struct ").map(|(at, begin)| &text[at + begin.len()..]);
     starts.filter_map(|from| from[..from.find("\n}").unwrap_or(from.len())].split_once('{')).collect()
 }
 
 #[test]
-fn snapshots_are_plain_data() {
+fn plan_snapshots_are_plain_data() {
     let mut seen = 0;
     for file in rust_files(&root().join("src/plan")) {
         for (head, fields) in structs(&production(&file)) {
@@ -35,8 +35,8 @@ fn snapshots_are_plain_data() {
     assert!(seen > 9, "the reader of structs sees only {seen}: it is broken");
 }
 
-/// Where a controller may read the clock: the loop around every reconcile, those that tick, where an event is noted that no
-/// loop announces, and where it is measured how long something took.
+/// Controllers that may read the clock: the loop around every reconcile, tickers, events that no loop announces, and measured
+/// durations.
 const CLOCKS: [&str; 10] = [
     "mod.rs",
     "cell/locations.rs",
@@ -51,7 +51,7 @@ const CLOCKS: [&str; 10] = [
 ];
 
 #[test]
-fn controllers_are_given_the_time() {
+fn controllers_do_not_read_the_clock() {
     let controllers = root().join("src/controllers");
     for file in rust_files(&controllers) {
         let name = file.strip_prefix(&controllers).unwrap().to_str().unwrap().to_owned();
@@ -62,14 +62,14 @@ fn controllers_are_given_the_time() {
     }
 }
 
-/// Every function of a file whose name is `plan`, or begins so: its signature.
+/// Returns the signature of every function of a file whose name begins with `plan`.
 fn plans(code: &str) -> Vec<String> {
     let starts = code.match_indices("pub fn plan").map(|(at, _)| &code[at..]);
     starts.map(|from| from.split('{').next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
 #[test]
-fn every_plan_has_one_signature() {
+fn plan_functions_have_one_signature() {
     let mut seen = 0;
     for file in rust_files(&root().join("src/plan")) {
         for signature in plans(&production(&file)) {
@@ -84,14 +84,14 @@ fn every_plan_has_one_signature() {
     assert!(seen > 14, "the reader of plans sees only {seen}: it is broken");
 }
 
-/// The modules whose `plan` a file asks.
+/// Returns the modules whose `plan` a file calls.
 fn planners(code: &str) -> BTreeSet<String> {
     let before = code.match_indices("::plan(").map(|(at, _)| &code[..at]);
     before.map(|text| text.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn every_decision_can_be_read_in_the_debug_log_and_made_again() {
+fn controllers_record_every_plan_they_call() {
     let mut seen = 0;
     for file in rust_files(&root().join("src/controllers")) {
         let code = production(&file);
@@ -104,7 +104,7 @@ fn every_decision_can_be_read_in_the_debug_log_and_made_again() {
 }
 
 #[test]
-fn every_reconcile_says_its_steps() {
+fn reconcile_functions_document_numbered_steps() {
     let mut seen = 0;
     for file in rust_files(&root().join("src/controllers")) {
         let code = production(&file);
@@ -122,19 +122,19 @@ fn every_reconcile_says_its_steps() {
     assert!(seen > 7, "the reader of controllers sees only {seen}: it is broken");
 }
 
-/// A controller that compares before and after decides whom a change concerns; `plan/*/triggers.rs` do, in tables.
+/// Controllers do not compare old and new objects to find the affected ones. `plan/*/triggers.rs` do that, in tables.
 #[test]
-fn whom_a_change_concerns_is_decided_in_plans() {
+fn controllers_do_not_compare_old_and_new_objects() {
     let controllers = root().join("src/controllers");
     for file in rust_files(&controllers) {
-        // `controllers::delta` hands both to the plans.
+        // `controllers::delta` passes both objects to the plans.
         let own = usize::from(file == controllers.join("mod.rs"));
         let compared = production(&file).matches(".old").count();
         assert_eq!(compared, own, "{}: compares what was with what is", file.display());
     }
 }
 
-/// The modules that a file names after `path`.
+/// Returns the modules that a file names after `path`.
 fn named_after(path: &str, code: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for (at, _) in code.match_indices(path) {
@@ -163,7 +163,7 @@ fn named_after(path: &str, code: &str) -> BTreeSet<String> {
     used
 }
 
-/// A way through `uses` that comes back to where it began.
+/// Returns a path through `uses` that ends where it began.
 fn cycle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     fn walk(uses: &BTreeMap<String, BTreeSet<String>>, path: &mut Vec<String>) -> bool {
         let next = &uses[path.last().unwrap()];
@@ -186,7 +186,7 @@ fn cycle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     })
 }
 
-/// Code without what `use` lists after such a path.
+/// Returns the code without the items that `use` lists after such a path.
 fn without_paths_after(path: &str, code: &str) -> String {
     let mut parts = code.split(path);
     let mut left = parts.next().unwrap_or_default().to_owned();
@@ -201,10 +201,10 @@ fn without_paths_after(path: &str, code: &str) -> String {
     left
 }
 
-/// Which modules of a directory and its folders use which: by what stands after `super::`, after the name of a folder and, where
-/// it is given, after their own path.
+/// Returns which modules of a directory and its folders use which. It reads the names after `super::`, after the name of a folder
+/// and, if given, after the directory's own path.
 fn uses(dir: &str, own_path: Option<&str>) -> BTreeMap<String, BTreeSet<String>> {
-    // What all plans share is apart from the plans of each side.
+    // Plans shared by both sides are checked apart from the plans of each side.
     let (deep, is_controllers) = (dir != "src/plan", dir.starts_with("src/controllers"));
     let dir = root().join(dir);
     let files = rust_files(&dir);
@@ -220,7 +220,7 @@ fn uses(dir: &str, own_path: Option<&str>) -> BTreeMap<String, BTreeSet<String>>
             production(file).lines().map(|line| line.split("//").next().unwrap().to_owned()).collect();
         let mut code = code.join("\n");
         if is_controllers {
-            // Plans have folders of the same names.
+            // Plans have folders with the same names.
             code = without_paths_after("plan::", &code);
         }
         let module = file.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -233,7 +233,7 @@ fn uses(dir: &str, own_path: Option<&str>) -> BTreeMap<String, BTreeSet<String>>
 }
 
 #[test]
-fn modules_use_each_other_one_way() {
+fn modules_have_no_use_cycle() {
     for (dir, own_path, least) in [
         ("src/api", Some("crate::api::"), 2),
         ("src/plan", None, 3),
@@ -250,9 +250,9 @@ fn modules_use_each_other_one_way() {
     }
 }
 
-/// What plans of both sides share knows neither of them, so that there is no cycle through a folder either.
+/// Plans shared by both sides use neither side, so no cycle runs through a folder.
 #[test]
-fn what_plans_share_uses_none_of_them() {
+fn shared_plans_use_no_side() {
     let shared: Vec<PathBuf> = rust_files(&root().join("src/plan"));
     let shared =
         shared.iter().filter(|file| file.parent() == Some(&root().join("src/plan")) && !file.ends_with("mod.rs"));
@@ -271,7 +271,7 @@ fn what_plans_share_uses_none_of_them() {
 }
 
 #[test]
-fn a_cycle_is_seen() {
+fn cycle_check_detects_a_cycle() {
     let uses = |list: &[(&str, &[&str])]| {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         list.iter().map(|(name, used)| ((*name).to_owned(), set(used))).collect()
@@ -284,7 +284,7 @@ fn a_cycle_is_seen() {
     );
 }
 
-/// What tells whose an object is, where it is read.
+/// Expressions that read the marks of ownership.
 const MARKS: [&str; 5] = [
     "owner_references()",
     "get(label::MANAGED_BY)",
@@ -294,7 +294,7 @@ const MARKS: [&str; 5] = [
 ];
 
 #[test]
-fn one_module_says_what_is_ours() {
+fn ownership_marks_are_read_in_one_module() {
     let home = root().join("src/plan/ownership.rs");
     for file in rust_files(&root().join("src")).iter().filter(|file| **file != home) {
         let code = production(file);

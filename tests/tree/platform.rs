@@ -1,5 +1,5 @@
-//! The kustomizations of `config/samples/platform`: a platform that copies them has nothing else to fill in than what they mark as
-//! its own.
+//! The kustomizations of `config/samples/platform`. A platform that copies them only fills in the values that they mark as its
+//! own.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ use super::{
     root,
 };
 
-/// Each, and whether it has a manager. Their components lie beside them.
+/// Each sample, and true if it has a manager. Their components are in the same folder.
 pub const SAMPLES: [(&str, bool); 3] = [("management", true), ("project", false), ("cell", true)];
 
-/// The YAML of one.
+/// Returns the YAML of a sample.
 pub fn platform(sample: &str) -> String {
     kustomize(&root().join("config/samples/platform").join(sample))
 }
@@ -24,13 +24,13 @@ fn objects(sample: &str) -> Vec<Value> {
     testbed::manifests::documents(&platform(sample)).unwrap()
 }
 
-/// What our volumes tell cert-manager's CSI driver, of what it reads (`pkg/apis/v1alpha1/types.go` there). An API server takes any
-/// key, and the driver passes over one that it does not know.
+/// Attributes of the operator's volumes that cert-manager's CSI driver reads (its `pkg/apis/v1alpha1/types.go`). An API server
+/// accepts any key, and the driver ignores an unknown one.
 const ATTRIBUTES: [&str; 5] = ["dns-names", "fs-group", "issuer-group", "issuer-kind", "issuer-name"];
-/// The one of them without which the driver makes no certificate, and no pod starts.
+/// The attribute that the driver requires. Without it, no certificate is made and no pod starts.
 const REQUIRED: &str = "csi.cert-manager.io/issuer-name";
 
-/// What is wrong with the volumes that the driver fills, in a pod that a platform has completed or is still to complete.
+/// Returns the errors in the volumes that the driver fills. `complete` is true if the platform has already filled in its values.
 fn wrong_volumes(pod: &Value, complete: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let volumes = pod["volumes"].as_array().unwrap().iter();
@@ -41,7 +41,7 @@ fn wrong_volumes(pod: &Value, complete: bool) -> Vec<String> {
         if attributes.contains_key(REQUIRED) != complete {
             wrong.push(REQUIRED.to_owned());
         }
-        // Whoever the process runs as must be able to read the key.
+        // The group of the process must be able to read the key.
         let group = pod["securityContext"]["runAsGroup"].to_string();
         if attributes.get("csi.cert-manager.io/fs-group").and_then(Value::as_str) != Some(&group) {
             wrong.push("csi.cert-manager.io/fs-group".to_owned());
@@ -54,7 +54,7 @@ fn wrong_volumes(pod: &Value, complete: bool) -> Vec<String> {
 }
 
 #[test]
-fn volumes_with_certificates_say_what_their_driver_reads_and_who_issues_once_a_platform_has_said_it() {
+fn certificate_volumes_have_the_attributes_that_the_csi_driver_reads() {
     let stand = overlays().into_iter().map(|overlay| (rendered(&overlay), false));
     let added = OPTIONAL.map(|(component, overlay)| (rendered_with(component, overlay), false));
     let complete = SAMPLES.map(|(sample, _)| (platform(sample), true));
@@ -65,7 +65,7 @@ fn volumes_with_certificates_say_what_their_driver_reads_and_who_issues_once_a_p
             let pod = &deployment["spec"]["template"]["spec"];
             assert_eq!(wrong_volumes(pod, complete), [""; 0], "{pod}");
             if pod.to_string().contains("csi.cert-manager.io/dns-names") {
-                // The check itself notices a misspelt attribute.
+                // The check detects a misspelt attribute.
                 let misspelt = pod.to_string().replace("/dns-names", "/dns-name");
                 let misspelt = wrong_volumes(&serde_json::from_str(&misspelt).unwrap(), complete);
                 assert!(misspelt.contains(&"csi.cert-manager.io/dns-name".to_owned()), "{misspelt:?}");
@@ -76,13 +76,13 @@ fn volumes_with_certificates_say_what_their_driver_reads_and_who_issues_once_a_p
     assert!(seen > 4, "only {seen} have certificates");
 }
 
-/// What base64 says that stands in several lines.
+/// Decodes base64 text that has line breaks.
 fn decoded(text: &Value) -> Vec<u8> {
     STANDARD.decode(text.as_str().unwrap().replace('\n', "")).unwrap()
 }
 
 #[test]
-fn every_folder_of_the_sample_is_one_that_is_rendered_or_a_component_of_one() {
+fn platform_sample_folders_are_rendered_or_components() {
     for entry in fs::read_dir(root().join("config/samples/platform")).unwrap() {
         let entry = entry.unwrap();
         let text = fs::read_to_string(entry.path().join("kustomization.yaml")).unwrap();
@@ -93,7 +93,7 @@ fn every_folder_of_the_sample_is_one_that_is_rendered_or_a_component_of_one() {
 }
 
 #[test]
-fn a_platform_s_manager_has_an_image_a_name_and_certificates_that_somebody_issues() {
+fn platform_sample_manager_has_image_cell_name_and_issued_certificates() {
     for (sample, _) in SAMPLES.iter().filter(|(_, manager)| *manager) {
         let objects = objects(sample);
         let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
@@ -108,7 +108,7 @@ fn a_platform_s_manager_has_an_image_a_name_and_certificates_that_somebody_issue
             }
         }
         let config = configuration(sample, &objects);
-        // Whatever it serves with is issued, and mounted where its config file says.
+        // Every certificate that the manager serves with is issued, and mounted at the path in its config file.
         assert_eq!(issued.len(), 1 + usize::from(config.webhook.is_some()), "{sample}");
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
         for volume in issued {
@@ -127,7 +127,7 @@ fn a_platform_s_manager_has_an_image_a_name_and_certificates_that_somebody_issue
 }
 
 #[test]
-fn a_platform_s_authority_is_known_to_whoever_asks_the_manager() {
+fn platform_sample_clients_trust_the_authority() {
     let authority = fs::read(root().join("config/samples/platform/authority/ca.crt")).unwrap();
     for (sample, manager) in SAMPLES {
         let objects = objects(sample);
@@ -136,7 +136,7 @@ fn a_platform_s_authority_is_known_to_whoever_asks_the_manager() {
         for hook in hooks.iter().flat_map(|hooks| hooks["webhooks"].as_array().unwrap()) {
             assert_eq!(decoded(&hook["clientConfig"]["caBundle"]), authority, "{sample}: {}", hook["name"]);
         }
-        // Prometheus finds it beside the manager; in a project's control plane there is nobody to look for it.
+        // Prometheus finds the Secret in the manager's namespace. A project's control plane has no Prometheus.
         let secrets = of_kind(&objects, "Secret");
         assert_eq!(secrets.len(), usize::from(manager), "{sample}");
         let Some(secret) = secrets.first() else { continue };
@@ -149,7 +149,7 @@ fn a_platform_s_authority_is_known_to_whoever_asks_the_manager() {
             (&metadata["name"], &metadata["namespace"])
         });
         assert_eq!(decoded(&secret["data"][key]), authority, "{sample}");
-        // The name that it asks for is one of the certificate's.
+        // The certificate has the server name that Prometheus expects.
         let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
         let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "metrics-cert").unwrap();
         let names = volume["csi"]["volumeAttributes"]["csi.cert-manager.io/dns-names"].as_str().unwrap();
@@ -158,7 +158,7 @@ fn a_platform_s_authority_is_known_to_whoever_asks_the_manager() {
 }
 
 #[test]
-fn the_page_shows_the_sample_as_it_is() {
+fn deploying_page_shows_the_platform_sample_unchanged() {
     let page = fs::read_to_string(root().join("docs/deploying.md")).unwrap();
     for file in ["management/kustomization.yaml", "cell/config.yaml"] {
         let text = fs::read_to_string(root().join("config/samples/platform").join(file)).unwrap();

@@ -1,4 +1,4 @@
-//! What a deployment can refer to is a list of kinds; whatever else knows of them agrees with it.
+//! The kinds that a deployment can refer to are one list. Roles, scripts, plans and pages agree with it.
 
 use std::{collections::BTreeSet, fs};
 
@@ -13,21 +13,21 @@ use serde_json::Value;
 
 use super::{production, root, rust_files};
 
-/// The files of the source that name a kind: what it is, and which fields refer to it. All others go by the list.
+/// The only source files that name a kind: its definition, and the fields that refer to it. All others use the list.
 const KINDS: &str = "src/api/referenced.rs";
 const REFERENCES: &str = "src/plan/references.rs";
 
-/// The roles, and what each may do with every kind.
+/// The roles, each with its verbs for every kind.
 const ROLES: [(&str, &[&str]); 3] = [
-    // A source is read when a copy of it is due.
+    // Management reads a source when a copy of it is due.
     ("config/components/controller_rbac/role.yaml", &["get", "list", "watch"]),
-    // A companion is made, kept up to date and removed.
+    // Management creates, updates and deletes companions.
     ("config/base/downstream-rbac/role.yaml", &["get", "list", "watch", "create", "patch", "delete"]),
-    // A cell looks whether it is there, and never at what it says.
+    // A cell checks that an object exists, and never reads its content.
     ("config/components/cell_rbac/role.yaml", &["list", "watch"]),
 ];
 
-/// What teaches Karmada which objects a deployment needs.
+/// The interpreter script that tells Karmada which objects a deployment needs.
 const SCRIPT: &str = "config/components/federation/interpreter.yaml";
 
 fn read(file: &str) -> String {
@@ -39,7 +39,7 @@ fn strings(list: &Value) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_roles_name_every_kind_that_can_be_referred_to() {
+fn roles_name_every_referenced_kind() {
     let kinds: BTreeSet<&str> = SourceKind::ALL.into_iter().map(SourceKind::plural).collect();
     for (file, verbs) in ROLES {
         let documents = testbed::manifests::documents(&read(file)).unwrap();
@@ -55,7 +55,7 @@ fn the_roles_name_every_kind_that_can_be_referred_to() {
 }
 
 #[test]
-fn the_script_takes_every_kind_that_can_be_referred_to_and_no_other() {
+fn interpreter_script_handles_every_referenced_kind_and_no_other() {
     let script = read(SCRIPT);
     let quoted = script.split("kind == \"").skip(1);
     let taken: Vec<&str> = quoted.map(|from| from.split('"').next().unwrap()).collect();
@@ -63,7 +63,7 @@ fn the_script_takes_every_kind_that_can_be_referred_to_and_no_other() {
 }
 
 #[test]
-fn plans_and_names_go_by_the_list() {
+fn referenced_kinds_have_gvk_and_valid_binding_names() {
     for kind in SourceKind::ALL {
         assert_eq!(Kind::from(kind).gvk(), ("v1", kind.as_str(), kind.plural()));
         assert!(Kind::from(kind).is_confidential(), "{kind:?}: its content may be a secret's");
@@ -75,9 +75,9 @@ fn plans_and_names_go_by_the_list() {
     }
 }
 
-/// A third kind is a small change: it touches six files, and the page that says so names them.
+/// A third kind is a small change. It touches six files, and `docs/architecture.md` lists them.
 #[test]
-fn no_other_source_file_names_a_kind() {
+fn referenced_kinds_are_named_in_two_source_files() {
     let homes = [KINDS, REFERENCES].map(|file| root().join(file));
     let fields_of_tenants = root().join("src/api/compute");
     for file in rust_files(&root().join("src")) {

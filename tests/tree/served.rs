@@ -1,4 +1,4 @@
-//! What a real API server says of our manifests.
+//! Answers of a real API server to the manifests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,22 +27,22 @@ use super::{
     skipping::skipped,
 };
 
-/// How a manifest is asked about: as whoever applies it is answered, and nothing is kept.
+/// Arguments of a strict server-side dry run, which keeps nothing.
 const STRICT: [&str; 7] =
     ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-"];
-/// Groups of which no Go module can be had: the module proxy has nothing of Milo's. `e2e/testbed/crds/milo.yaml` says by hand
-/// what there is of them.
+/// Groups without a Go module: the module proxy has no module of Milo's. `e2e/testbed/crds/milo.yaml` defines the used part by
+/// hand.
 const BY_HAND: [&str; 3] = ["iam.miloapis.com", "quota.miloapis.com", "resourcemetrics.miloapis.com"];
-/// Where others' definitions take any key, in the objects of ours: maps of labels and the like.
+/// Fields of other projects' definitions that accept any key, such as maps of labels.
 const FREE: [&str; 3] = [
     "monitoring.coreos.com/v1 PrometheusRule: .spec.groups.rules.annotations.misspelt",
     "monitoring.coreos.com/v1 PrometheusRule: .spec.groups.rules.labels.misspelt",
     "monitoring.coreos.com/v1 ServiceMonitor: .spec.selector.matchLabels.misspelt",
 ];
 
-/// An API server.
+/// An API server with its etcd.
 pub struct Server {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     pub plane: ControlPlane,
     _etcd: Etcd,
     bin: PathBuf,
@@ -52,7 +52,7 @@ pub struct Server {
 impl Server {
     pub async fn start() -> Self {
         let bin = binaries::find_with_kubectl(&|text| eprintln!("testbed: {text}")).unwrap();
-        // The testbed clears away what a run leaves behind, by the name of its process.
+        // The testbed cleans up after a dead run, which it finds by the process id in the folder's name.
         let dir = binaries::cache().join(format!("run-{}-tree{:04x}", std::process::id(), fastrand::u16(..)));
         fs::create_dir_all(&dir).unwrap();
         pki::make(&dir, &[]).unwrap();
@@ -63,7 +63,7 @@ impl Server {
         Self { plane, _etcd: etcd, bin, dir }
     }
 
-    /// Has it know the kinds of Milo, of Karmada, of the Prometheus operator and of cert-manager. Whether it could be done.
+    /// Installs the definitions of Milo, Karmada, the Prometheus operator and cert-manager. Returns false if Go is missing.
     async fn define_others(&self) -> bool {
         let Some(mut texts) = definitions::of_others().unwrap() else { return false };
         texts.insert("milo.yaml", fs::read_to_string(root().join("e2e/testbed/crds/milo.yaml")).unwrap());
@@ -80,7 +80,7 @@ impl Server {
         true
     }
 
-    /// Runs kubectl, with `input` on its stdin.
+    /// Runs kubectl with `input` on its stdin.
     pub fn kubectl(&self, args: &[&str], input: &str) -> Result<String, String> {
         let mut command = Command::new(self.bin.join("kubectl"));
         command
@@ -105,7 +105,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn manifests_are_checked_against_the_karmada_that_kind_gets() {
+fn checked_karmada_definitions_match_the_kind_version() {
     let settings = fs::read_to_string(root().join("e2e/kind/settings.sh")).unwrap();
     let version = settings.lines().find_map(|line| line.strip_prefix("KARMADA_VERSION=")).unwrap();
     let module = fs::read_to_string(root().join("e2e/testbed/definitions/go.mod")).unwrap();
@@ -113,13 +113,13 @@ fn manifests_are_checked_against_the_karmada_that_kind_gets() {
 }
 
 #[tokio::test]
-async fn an_api_server_takes_the_definitions_and_every_overlay() {
+async fn api_server_accepts_definitions_and_every_overlay() {
     let server = Server::start().await;
     if !server.define_others().await {
         skipped("there is no Go, by which others' definitions are fetched");
         return;
     }
-    // As somebody types it who has read the README.
+    // The command of the README.
     let said = server.kubectl(&["apply", "-f", "crds/"], "").unwrap();
     assert_eq!(said.lines().filter(|line| line.ends_with(" created")).count(), 3, "{said}");
     let kinds =
@@ -162,9 +162,9 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
     every_misspelt_field_is_refused(&server, &others);
 }
 
-/// Found by reading: what the server filled in of how two replicas roll out was nobody's, and stood in the way of one.
+/// The rollout fields that the server had defaulted for two replicas had no field owner, and blocked a change to one replica.
 #[tokio::test]
-async fn two_replicas_give_way_to_one_again() {
+async fn overlay_changed_from_two_replicas_to_one_applies() {
     let server = Server::start().await;
     for (two, one) in
         [("single-project-admission", "single-project"), ("management-plane-admission", "management-plane")]
@@ -178,11 +178,11 @@ async fn two_replicas_give_way_to_one_again() {
                 let is = server.kubectl(&get, "").unwrap();
                 assert_eq!(is.trim(), format!("{replicas} {strategy}"), "{overlay} by {by:?}");
             }
-            // What apply leaves behind, as it prunes nothing, keeps no node from being drained.
+            // Apply prunes nothing. The remaining budget must not block the drain of a node.
             let budget = ["-n=compute-system", "get", "pdb", "compute-manager", "-o=jsonpath={.spec}"];
             let budget: Value = serde_json::from_str(&server.kubectl(&budget, "").unwrap()).unwrap();
             assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&json!(1), &Value::Null));
-            // As docs/deploying.md has it typed.
+            // The command of docs/deploying.md.
             if rendered(two).contains("kind: ValidatingWebhookConfiguration") {
                 server.kubectl(&["delete", "validatingwebhookconfiguration", "compute-validating"], "").unwrap();
             }
@@ -192,9 +192,9 @@ async fn two_replicas_give_way_to_one_again() {
     }
 }
 
-/// Found by reading: what a Prometheus needs stood in comments alone.
+/// The steps that Prometheus needs were only in comments.
 #[tokio::test]
-async fn prometheus_may_read_metrics_once_the_page_s_commands_are_typed() {
+async fn prometheus_after_the_page_commands_may_read_metrics() {
     let server = Server::start().await;
     let text = rendered("single-project");
     server.kubectl(&["apply", "--server-side", "-f", "-"], &text).unwrap();
@@ -221,7 +221,7 @@ async fn prometheus_may_read_metrics_once_the_page_s_commands_are_typed() {
     }
 }
 
-/// Types what `docs/deploying.md` has whoever deploys a Prometheus type.
+/// Runs the commands of the Prometheus section in `docs/deploying.md`.
 fn as_the_page_has_it_typed(server: &Server) {
     let page = fs::read_to_string(root().join("docs/deploying.md")).unwrap();
     let (_, section) = page.split_once("\n## What Prometheus needs\n").unwrap();
@@ -233,7 +233,7 @@ fn as_the_page_has_it_typed(server: &Server) {
     }
 }
 
-/// The check itself notices a misspelt field, wherever in an object of any kind of others it is.
+/// The check detects a misspelt field anywhere in an object of every foreign kind.
 fn every_misspelt_field_is_refused(server: &Server, others: &BTreeMap<String, Value>) {
     let (mut groups, mut taken) = (BTreeSet::new(), BTreeSet::new());
     for (kind, object) in others {
@@ -242,7 +242,7 @@ fn every_misspelt_field_is_refused(server: &Server, others: &BTreeMap<String, Va
         assert!(misspelt.contains_key(".spec.misspelt"), "{kind}: {object}");
         let text = misspelt.values().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
         let said = server.kubectl(&STRICT, &text).err().unwrap_or_default();
-        // Whichever item of a list it is.
+        // The index of the list item does not matter.
         let said: String = said.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
         let is_named = |at: &String| said.contains(&format!("{at}: field not declared in schema"));
         taken.extend(misspelt.into_keys().filter(|at| !is_named(at)).map(|at| format!("{kind}: {at}")));
@@ -252,14 +252,14 @@ fn every_misspelt_field_is_refused(server: &Server, others: &BTreeMap<String, Va
     assert_eq!(groups, by_module.into_iter().chain(BY_HAND).collect());
 }
 
-/// An object with a field that nobody has, once for each of its maps, by where that is.
+/// Returns the object with an unknown field, once for each of its maps, by the position of the map.
 fn misspelt(object: &Value) -> BTreeMap<String, Value> {
     fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
         if let Value::Object(fields) = value {
             found.push(at.to_owned());
             fields.iter().for_each(|(name, field)| pointers(field, &format!("{at}/{name}"), found));
         }
-        // One item stands for all of its list.
+        // One item represents its whole list.
         if let Some(item) = value.as_array().and_then(|items| items.first()) {
             pointers(item, &format!("{at}/0"), found);
         }

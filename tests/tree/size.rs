@@ -1,19 +1,19 @@
-//! Functions stay short enough to be read at once, and files hold one subject.
+//! Functions stay short, and a file has one subject.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
 use super::{root, rust_files, skipping::skipped};
 
-/// Bytes of the largest file that is checked in; generated definitions come near it.
+/// Largest checked-in file, in bytes. Generated definitions come near it.
 const BYTES_OF_A_FILE: usize = 200_000;
-/// What plans decided before the redesign, as long as that lasts.
+/// Decisions of the plans before the redesign, recorded while that lasts.
 const ORACLE: &str = "tests/oracle/looks.jsonl";
-/// A file holds one subject. This only catches one that has become several.
+/// Largest file, in lines. The limit only catches a file that has grown several subjects.
 const LINES_OF_A_FILE: usize = 1000;
 const LINES_OF_A_FUNCTION: usize = 80;
 
-/// Every function of a file, with its lines from signature to end. In formatted code that is a brace, indented as the
-/// signature is; for one without a body, in a trait, a semicolon.
+/// Returns every function of a file, with its number of lines from signature to end. In formatted code, the end is a brace with
+/// the indentation of the signature. For a trait function without a body it is a semicolon.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -33,7 +33,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// The name of the function whose signature begins on this line.
+/// Returns the name of the function whose signature begins on this line.
 fn declared(line: &str) -> Option<&str> {
     let (modifiers, rest) = line.trim_start().split_once("fn ").filter(|(before, _)| !before.contains("//"))?;
     let is_modifier = |word: &str| word.starts_with("pub") || ["const", "async"].contains(&word);
@@ -42,7 +42,7 @@ fn declared(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn files_and_functions_are_short() {
+fn files_and_functions_stay_within_the_line_limits() {
     let mut seen = 0;
     let mut long = BTreeMap::new();
     for file in ["src", "tests", "benches"].iter().flat_map(|dir| rust_files(&root().join(dir))) {
@@ -64,9 +64,9 @@ fn files_and_functions_are_short() {
     assert!(long.is_empty(), "at most {LINES_OF_A_FILE} lines, and {LINES_OF_A_FUNCTION} a function: {long:#?}");
 }
 
-/// Seen: an API server of 105 MB was checked in, beside a change of a few lines.
+/// An API server of 105 MB was committed together with a change of a few lines.
 #[test]
-fn what_is_checked_in_is_text_and_small() {
+fn checked_in_files_are_small_text() {
     let tracked = Command::new("git").current_dir(root()).args(["ls-files", "-z"]).output();
     let Some(tracked) = tracked.ok().filter(|out| out.status.success()) else {
         skipped("git does not know the files of this folder");
@@ -87,7 +87,7 @@ fn what_is_checked_in_is_text_and_small() {
 }
 
 #[test]
-fn a_function_is_measured_from_its_signature_to_its_end() {
+fn function_length_counts_from_signature_to_end() {
     let text = "trait T {\n    fn a(&self) -> u8;\n    fn b(\n        &self,\n    );\n}\n\
                 pub(super) async fn c() {\n    let x = || {\n        1\n    };\n}\n\
                 impl X {\n    const fn d() {}\n\n    fn e() {\n        if x {\n        }\n    }\n}\n// No fn here\n";

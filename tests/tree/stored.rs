@@ -1,4 +1,4 @@
-//! A stored Workload that violates what the definitions have come to state stays editable, and nothing new can violate it.
+//! A stored Workload that violates a newer rule of the definition stays editable. A new violation is refused.
 
 use std::{fs, time::Duration};
 
@@ -14,7 +14,7 @@ fn definition(plural: &str) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// The definition of Workloads as it was: a template is what WorkloadDeployments may still have.
+/// Returns the earlier definition of Workloads, with the template that WorkloadDeployments still accept.
 fn earlier() -> Value {
     let template = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/template";
     let mut earlier = definition("workloads");
@@ -40,7 +40,7 @@ fn container(image: &str, env: &Value) -> Value {
     json!({ "name": "web", "image": image, "env": env })
 }
 
-/// Each violates one rule, which its field's name tells.
+/// Objects that violate one rule each, with the name of the field in the error.
 fn bad() -> Vec<(&'static str, Value)> {
     let secret = json!({ "name": "db", "key": "p" });
     let of = |env: Value| workload("new", &container("nginx", &json!([env])), &json!({}));
@@ -92,7 +92,7 @@ fn good() -> Value {
 const DRY: [&str; 4] = ["create", "--dry-run=server", "-f", "-"];
 
 #[tokio::test]
-async fn stored_workload_that_violates_a_newer_definition_stays_editable() {
+async fn stored_workload_violating_a_newer_definition_stays_editable() {
     let server = Server::start().await;
     let kubectl = |args: &[&str], input: &Value| server.kubectl(args, &input.to_string());
     let must = |args: &[&str], input: &Value| kubectl(args, input).unwrap_or_else(|why| panic!("{args:?}: {why}"));

@@ -1,6 +1,5 @@
-//! What the binary is made of: licences and sources are those that `deny.toml` takes, and the bill of materials names
-//! everything. What needs a database from outside (known vulnerabilities) is left to cargo-deny, where a machine has it:
-//! `.github/workflows/supply.yaml`.
+//! The content of the binary: `deny.toml` allows its licences and sources, and the bill of materials lists everything. The check
+//! for known vulnerabilities needs an external database. cargo-deny runs it in `.github/workflows/supply.yaml`.
 
 use std::{collections::BTreeSet, fs};
 
@@ -8,12 +7,12 @@ use serde_json::Value;
 
 use super::root;
 
-/// Every package that a build on Linux needs, its tests included.
+/// Returns every package that a build on Linux needs, including tests.
 fn packages() -> Vec<Value> {
     testbed::supply::metadata().unwrap()["packages"].as_array().unwrap().clone()
 }
 
-/// The entries of a list in `deny.toml`: one a line, in quotes.
+/// Returns the entries of a list in `deny.toml`: one a line, in quotes.
 fn entries(list: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("deny.toml")).unwrap();
     let from = text.split(&format!("\n{list} = [\n")).nth(1).unwrap_or_else(|| panic!("no list {list}"));
@@ -21,8 +20,7 @@ fn entries(list: &str) -> BTreeSet<String> {
     lines.filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
 }
 
-/// Whether an SPDX expression can be met with these licences: `OR` offers, `AND` demands, parentheses group. A slash is
-/// what `OR` was before.
+/// True if these licences satisfy an SPDX expression with `OR`, `AND` and parentheses. A slash is the older form of `OR`.
 fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
@@ -68,7 +66,7 @@ fn one(tokens: &[&str], at: &mut usize, allowed: &BTreeSet<String>) -> bool {
 }
 
 #[test]
-fn every_licence_is_one_that_is_taken_and_none_is_listed_in_vain() {
+fn licences_are_allowed_and_every_allowed_one_is_used() {
     let (packages, allowed) = (packages(), entries("allow"));
     assert!(packages.len() > 100);
     let licence = |package: &Value| package["license"].as_str().unwrap_or("none").to_owned();
@@ -85,7 +83,7 @@ fn every_licence_is_one_that_is_taken_and_none_is_listed_in_vain() {
 }
 
 #[test]
-fn every_package_comes_from_the_registry() {
+fn packages_come_from_the_allowed_registry() {
     let known = entries("allow-registry");
     for package in packages() {
         match package["source"].as_str() {
@@ -98,7 +96,7 @@ fn every_package_comes_from_the_registry() {
 }
 
 #[test]
-fn expressions_are_read_as_they_are_meant() {
+fn spdx_expressions_are_evaluated() {
     let allowed: BTreeSet<String> = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned).into();
     for (expression, met) in [
         ("MIT", true),
@@ -116,7 +114,7 @@ fn expressions_are_read_as_they_are_meant() {
 }
 
 #[test]
-fn the_bill_of_materials_names_what_the_lock_file_holds() {
+fn bill_of_materials_matches_the_lock_file() {
     let bill = testbed::supply::bill_of_materials().unwrap();
     assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&Value::from("CycloneDX"), &Value::from("1.5")));
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
@@ -129,15 +127,15 @@ fn the_bill_of_materials_names_what_the_lock_file_holds() {
         assert!(text("purl").starts_with("pkg:cargo/"), "{component}");
         assert!(component["licenses"][0]["expression"].is_string(), "{component}");
     }
-    // What is built into the binary, and not what only tests need.
+    // The bill lists the packages of the binary, and none that only tests need.
     let names: BTreeSet<&str> = listed.iter().map(|component| component["name"].as_str().unwrap()).collect();
     assert!(["kube-client", "rustls", "tokio"].iter().all(|name| names.contains(name)), "{names:?}");
     assert!(["proptest", "mlua", "testbed"].iter().all(|name| !names.contains(name)), "{names:?}");
 }
 
-/// The suites that ask for chainsaw said *skipped* in every run of the CI.
+/// The suites that need chainsaw printed *skipped* in every run of the CI.
 #[test]
-fn ci_runs_every_suite_by_the_chainsaw_that_is_pinned() {
+fn ci_runs_every_suite_with_the_pinned_chainsaw() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
     let module = read("e2e/chainsaw/go.mod");
     assert!(module.contains("\ntool github.com/kyverno/chainsaw\n"), "it is built as a tool");
@@ -148,6 +146,6 @@ fn ci_runs_every_suite_by_the_chainsaw_that_is_pinned() {
     assert!(tools.contains("go -C e2e/chainsaw build"));
     assert!(ci.contains("\ntimeout 1200 .ci/tools chainsaw\n"), "it is built, or the run fails");
     assert!(ci.contains("for program in promtool prometheus shellcheck chainsaw; do"), "CHAINSAW names it");
-    // The README's command runs all suites but the gated ones, in tests/it/suites.rs.
+    // The README's command runs all suites except the gated ones, which are in tests/it/suites.rs.
     assert!(ci.contains("\ncargo test --test long gated_suites\n"));
 }
