@@ -1,4 +1,4 @@
-//! The admission webhooks as a project's own API server asks them, under the configuration of `config/`.
+//! The admission webhooks, called by a project's own API server under the configuration of `config/`.
 
 use std::{path::Path, sync::Arc};
 
@@ -35,7 +35,7 @@ use super::{
 pub const NS: &str = "walled";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
 
-/// The manager with webhooks in place of the bed's own, which comes back when the test ends well.
+/// A bed whose manager serves webhooks. `fell` restores the bed's usual manager if the test ends well.
 pub struct Walls {
     pub world: Lent<World>,
     pub alpha: Client,
@@ -55,7 +55,7 @@ impl Walls {
         walls
     }
 
-    /// What the tenant `ada` may do in her project: everything with Workloads, and read one Secret.
+    /// Rights of the tenant `ada` in the project: every verb on Workloads, and read access to one Secret.
     async fn rights(&self) {
         let all = ["get", "create", "update", "patch", "delete"];
         let rules = json!([
@@ -63,17 +63,17 @@ impl Walls {
             rule("compute.datumapis.com", &["workloaddeployments/scale"], &["patch"], &[]),
             rule("networking.datumapis.com", &["networks"], &["use"], &["default"]),
             rule("", &["secrets"], &["get"], &["tls"]),
-            // Each a review of its own.
+            // Each of these rights is checked by a review of its own.
             rule("", &["configmaps"], &["get"], &[]),
         ]);
-        // Of him all that is refused, the rules refuse.
+        // The tenant `bob` has all rights, so only the webhook rules can refuse bob's requests.
         let everything = json!([rule("*", &["*"], &["*"], &[])]);
         for object in role("ada", NS, &rules).into_iter().chain(role("bob", NS, &everything)) {
             testbed::manifests::apply_value(&self.alpha, object).await.unwrap();
         }
     }
 
-    /// The configuration of `config/`, in force.
+    /// Applies the webhook configuration of `config/`, and waits until it is in force.
     async fn configure(&self) {
         self.webhooks.ask_from(&self.alpha).await.unwrap();
         let ada = self.ada(Some("alpha")).await;
@@ -86,7 +86,7 @@ impl Walls {
         .await;
     }
 
-    /// The tenant, as Milo says who she is, or without.
+    /// A client of the tenant `ada`, with or without the project that Milo adds to the user.
     pub async fn ada(&self, project: Option<&str>) -> Client {
         self.tenant("ada", project).await
     }
@@ -101,7 +101,7 @@ impl Walls {
         Client::try_from(config).unwrap()
     }
 
-    /// Puts everything back as it was.
+    /// Restores the bed as it was.
     pub async fn fell(mut self) {
         self.webhooks.leave(&self.alpha).await.unwrap();
         PERIODS.clone_into(&mut self.world.bed.options_mut().management);
@@ -110,7 +110,7 @@ impl Walls {
     }
 }
 
-/// A connection to the webhooks, as an API server makes one.
+/// Connects to the webhooks as an API server does.
 pub async fn connect(port: u16, authority: &Path) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
@@ -139,7 +139,7 @@ pub fn workload_of(secret: &str, cities: &[&str]) -> Value {
     })
 }
 
-/// The name of what was made, or why it was not.
+/// Creates the object. Returns its name or the error.
 pub async fn create(client: &Client, object: Value) -> Result<String, String> {
     let kind = object["kind"].as_str().unwrap().to_owned();
     let object = serde_json::from_value(object).unwrap();

@@ -1,4 +1,4 @@
-//! The beds that tests work on, each started by the first test that needs it and ended by the last.
+//! The beds that tests run on. The first test that needs a bed starts it, and the last one stops it.
 
 use std::{
     collections::BTreeSet,
@@ -18,16 +18,15 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::{World, api, eventually, report};
 
-/// Tests that work on the shared bed at a time. They wait more than they compute; more than this only wait for the
-/// machine.
+/// Number of tests that use the shared bed at a time. Tests mostly wait; more of them would only wait for the machine.
 const VISITORS: usize = 4;
-/// Beds for those who need one for themselves, where there is memory for them; else there is one.
+/// Number of exclusive beds on a machine with enough memory. Other machines have one.
 const EXCLUSIVE: usize = 2;
 
-/// The cells of the shared bed: the first waits for networks and quota, the others for neither.
+/// The cells of the shared bed. The first one waits for networks and quota, the others for neither.
 pub const CITIES: [&str; 3] = ["dfw", "ord", "ams"];
 
-/// What tests work on.
+/// A testbed that can be lent to a test.
 pub trait Bed: Send + 'static {
     fn bed(&self) -> &Testbed;
 }
@@ -45,7 +44,7 @@ struct Shared {
 
 static SHARED: Shared = Shared { bed: Mutex::new((0, None)), turns: Semaphore::const_new(VISITORS) };
 
-/// A stay on the shared bed.
+/// The use of the shared bed by one test.
 pub struct Visit {
     world: Arc<OnceCell<World>>,
     turn: SemaphorePermit<'static>,
@@ -85,7 +84,7 @@ impl Shared {
     }
 }
 
-/// The bed with networks, quota and data, for tests that keep to their own namespaces.
+/// Returns the bed with networks, quota and data, for tests that keep to their own namespaces.
 pub async fn shared() -> Visit {
     let world = SHARED.enter();
     let turn = SHARED.turns.acquire().await.unwrap();
@@ -95,7 +94,7 @@ pub async fn shared() -> Visit {
         bare: CITIES[1..].iter().map(|&city| city.to_owned()).collect(),
         networks: Some(Duration::ZERO),
         quota: true,
-        // On a busy machine, what is on its way must not count as blocked: that has tests of its own.
+        // On a busy machine, a delivery in progress must not count as blocked. Other tests cover that.
         management: "timing:\n  deliveryGraceSeconds: 60\n".into(),
         ..Options::default()
     };
@@ -103,14 +102,14 @@ pub async fn shared() -> Visit {
     visit
 }
 
-/// Beds of one kind, each lent to one test at a time.
+/// Beds of one kind. Each is lent to one test at a time.
 pub struct Lender<T: Bed> {
     turns: Semaphore,
-    /// How many tests have one or wait for one, and the beds that nobody has.
+    /// Number of tests that hold or await a bed, and the idle beds.
     stock: Mutex<(usize, Vec<T>)>,
 }
 
-/// A bed that one test has for itself. One on which a test has failed is not lent again.
+/// A bed that one test has alone. The bed of a failed test is not lent again.
 pub struct Lent<T: Bed> {
     bed: Option<T>,
     lender: &'static Lender<T>,
@@ -127,10 +126,10 @@ impl<T: Bed> Lender<T> {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A bed that nobody has, or another one.
+    /// Lends an idle bed, or starts one.
     pub async fn lend(&'static self, start: impl AsyncFnOnce() -> T) -> Lent<T> {
         self.stock().0 += 1;
-        // Given back whatever happens from here on.
+        // From here on, the bed is returned on every exit.
         let mut lent = Lent { bed: None, lender: self, turn: None, since: Timestamp::now() };
         lent.turn = Some(self.turns.acquire().await.unwrap());
         lent.since = Timestamp::now();
@@ -144,7 +143,7 @@ impl<T: Bed> Lender<T> {
 }
 
 impl<T: Bed> Lent<T> {
-    /// Since when this test has it.
+    /// Returns the time at which this test got the bed.
     pub fn since(&self) -> Timestamp {
         self.since
     }
@@ -182,18 +181,18 @@ impl<T: Bed> Drop for Lent<T> {
 
 static ALONE: LazyLock<Lender<World>> = LazyLock::new(|| Lender::new(if has_much_memory() { EXCLUSIVE } else { 1 }));
 
-/// What a test wants of a bed of its own. Nothing said, it is a federation of two cities without networks and quota.
+/// Options of an exclusive bed. The default is a federation of two cities without networks and quota.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// More of the manager's config file.
+    /// Additional lines of the manager's config file.
     pub management: String,
-    /// More of the cells' config file.
+    /// Additional lines of the cells' config file.
     pub cell: String,
     /// Flags of all operators.
     pub flags: Vec<String>,
-    /// Whether cells wait for networks and quota.
+    /// True if cells wait for networks and quota.
     pub networks_and_quota: bool,
-    /// Whether anybody serves Instances.
+    /// True if a provider serves Instances.
     pub provider: bool,
 }
 
@@ -209,7 +208,7 @@ impl Default for Wish {
     }
 }
 
-/// A bed in cities dfw and ord on which nobody else is: as if it had just been started.
+/// Returns an exclusive bed in cities dfw and ord, in the state of a fresh one.
 pub async fn alone(wish: Wish) -> Lent<World> {
     let options = Options { networks: Some(Duration::ZERO), quota: true, ..Options::default() };
     let mut world = ALONE.lend(async || World::bare(options).await).await;
@@ -218,7 +217,7 @@ pub async fn alone(wish: Wish) -> Lent<World> {
 }
 
 impl World {
-    /// Ends the operators, takes away what an earlier test has left, and starts operators as wished.
+    /// Stops the operators, deletes the objects of earlier tests, and starts operators with the wished options.
     async fn reset(&mut self, wish: &Wish) {
         self.operators.clear();
         self.bed.restart_stand_in().await.unwrap();
@@ -234,7 +233,7 @@ impl World {
         self.start_operators(&flags).await;
     }
 
-    /// Puts right what all tests see.
+    /// Restores the cluster-wide objects.
     async fn mend(&self) {
         let file = std::fs::read_to_string(super::path("config/components/controller_rbac/role.yaml")).unwrap();
         testbed::manifests::apply(&self.project, &file).await.unwrap();
@@ -261,8 +260,8 @@ impl World {
         }
     }
 
-    /// Takes away what is in namespaces of tests. The namespaces themselves stay: nothing is in them, and the removal of one
-    /// costs an API server a hundred requests.
+    /// Deletes the objects in namespaces of tests. The empty namespaces stay: the deletion of one costs an API server a hundred
+    /// requests.
     async fn clear(&self) {
         let planes = self.planes().await;
         eventually("nothing is left of an earlier test", || async {
@@ -275,8 +274,8 @@ impl World {
         .await;
     }
 
-    /// Waits until those who work on the bed have taken away what an earlier test has deleted: its last requests must not
-    /// be counted as those of the next.
+    /// Waits until all deletions of an earlier test are complete. Otherwise their last requests would count as those of the next
+    /// test.
     pub async fn settled(&self) {
         let planes = self.planes().await;
         eventually("all that an earlier test has deleted is gone", || async {
@@ -292,7 +291,7 @@ impl World {
         .await;
     }
 
-    /// Each control plane, and the kinds of which something may be left there.
+    /// Returns each control plane with the kinds that a test can leave there.
     async fn planes(&self) -> Vec<(Client, &'static [&'static str])> {
         const OF_PROJECT: [&str; 4] = ["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"];
         const OF_HUB: [&str; 6] =
@@ -307,7 +306,7 @@ impl World {
         planes
     }
 
-    /// A client for each cell.
+    /// Returns a client for each cell.
     pub async fn cells(&self) -> Vec<Client> {
         let mut clients = Vec::new();
         for cell in self.bed.cells.values() {
@@ -324,12 +323,13 @@ fn is_of_a_test(object: &DynamicObject) -> bool {
 }
 
 async fn all(client: &Client, kind: &str) -> Vec<DynamicObject> {
-    // A server whose API server was stopped says for a moment that its storage is being made ready.
+    // An API server that was just restarted reports for a moment that its storage is initializing.
     let list = || async { api(client, kind, "").list(&ListParams::default()).await.map_err(|e| e.to_string()) };
     eventually(&format!("{kind} are listed"), list).await.items
 }
 
-/// Deletes what tests have left of these kinds, by force where a finalizer is ours; returns what is still there.
+/// Deletes the objects of these kinds that tests have left, and removes the operator's finalizers. Returns the objects that still
+/// exist.
 async fn sweep(client: &Client, kinds: &[&str]) -> Vec<String> {
     let mut left = Vec::new();
     for kind in kinds {

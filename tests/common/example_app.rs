@@ -1,4 +1,4 @@
-//! An application in two cities that uses one Secret, and a manager that dies after so many writes.
+//! An application in two cities that uses one Secret, and a manager that dies after a given number of writes.
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -12,14 +12,14 @@ use super::{World, apply, binary, eventually, get, workload};
 
 pub const SWEEPS: &str = "cleanup:\n  sweepIntervalSeconds: 1\n";
 
-/// A manager whose writes are counted, place by place, and stop where a budget is spent.
+/// A manager whose writes are counted for each place, and stopped when a budget is spent.
 pub struct Cut {
     pub budget: Arc<Budget>,
     pub project: Gate,
     pub hub: Gate,
 }
 
-/// Where one of the applications is: its namespace in the project, and that on the hub.
+/// The namespaces of one application: in the project and on the hub.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub ns: String,
@@ -35,7 +35,7 @@ impl Cut {
         Self { budget, project, hub }
     }
 
-    /// Starts a manager behind the gates.
+    /// Starts a manager whose requests pass the gates.
     pub async fn start(&self, world: &World) -> Operator {
         let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
         let flags = [
@@ -51,8 +51,7 @@ impl Cut {
         manager
     }
 
-    /// Gives each place a budget of writes, one after the other; the last place is never cut: there, it is counted how
-    /// many writes it takes.
+    /// Assigns one budget of writes to each place. The last place is never cut: it counts the writes of a complete run.
     pub fn budgets(&self, budgets: Vec<u64>, places: Vec<Place>) -> Vec<(u64, Place)> {
         let places: Vec<_> = budgets.into_iter().zip(places).collect();
         for (writes, place) in &places {
@@ -61,7 +60,7 @@ impl Cut {
         places
     }
 
-    /// Waits until each place is cut off, or has come to its end; returns the writes that it took where none was cut.
+    /// Waits until each place is cut off or done. Returns the writes of the place that was not cut.
     pub async fn dead_or_done<F: Future<Output = Result<(), String>>>(
         &self,
         places: &[(u64, Place)],
@@ -78,7 +77,7 @@ impl Cut {
     }
 }
 
-/// Fails unless so many writes were made, and says which they were.
+/// Fails if the number of writes is out of range, and prints them.
 pub fn takes(what: &str, writes: &[String], wanted: Range<u64>) {
     eprintln!("{what} takes {} writes", writes.len());
     let most = wanted.end;
@@ -90,13 +89,13 @@ pub fn takes(what: &str, writes: &[String], wanted: Range<u64>) {
     );
 }
 
-/// After how many writes a manager dies, in one place each, and never in the last. With `CUTS=all` that is after each
-/// single write; else after every fifth, beginning anywhere, so that runs take turns.
+/// Numbers of writes after which a manager dies, one for each place. The last place is never cut. With `CUTS=all`, the cuts
+/// follow each single write. Otherwise they follow every fifth write from a random start.
 pub fn budgets(most: u64) -> Vec<u64> {
     budgets_by(most, 5)
 }
 
-/// The same with steps of another size.
+/// The same as `budgets`, with another step.
 pub fn budgets_by(most: u64, step: u64) -> Vec<u64> {
     let all = std::env::var("CUTS").is_ok_and(|cuts| cuts == "all");
     let (first, step) = if all { (1, 1) } else { (fastrand::u64(1..=step), usize::try_from(step).unwrap()) };
@@ -116,13 +115,13 @@ pub fn using(ns: &str, cities: &[&str]) -> Value {
     object
 }
 
-/// The application with its Secret, with one instance in each of these cities.
+/// Deploys the application and its Secret, with one instance in each of these cities.
 pub async fn deploy(world: &World, ns: &str, cities: &[&str]) {
     apply(&world.project, secret(ns)).await;
     apply(&world.project, using(ns, cities)).await;
 }
 
-/// What is left of ours on hub and cells, the hub namespace aside.
+/// Fails if an object of the operator is left on hub or cells, except for the hub namespace.
 pub async fn left(world: &World, ns: &str, hub: &str) -> Result<(), String> {
     world.is_clean(ns, hub).await?;
     for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw), ("ord", &world.ord)] {

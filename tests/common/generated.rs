@@ -1,12 +1,12 @@
-//! Values at random that a definition allows, and other versions of them: for what is to hold of every list and field of it.
+//! Random values that a schema allows, and edited versions of them. They test properties of every list and field of the schema.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-/// Names and keys: few, so that two values often have the same.
+/// Names and keys. There are few, so that two values often have the same.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Makes values, the same for the same seed.
+/// Generates values. The same seed gives the same values.
 pub struct Generator(Rng);
 
 impl Generator {
@@ -14,12 +14,12 @@ impl Generator {
         Self(Rng::with_seed(seed))
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true in this percentage of cases.
     pub fn in_percent(&mut self, percent: u8) -> bool {
         self.0.u8(0..100) < percent
     }
 
-    /// A value that this schema allows.
+    /// Returns a value that the schema allows.
     pub fn value(&mut self, schema: &Value) -> Value {
         if let Some(values) = schema["enum"].as_array() {
             return values[self.0.usize(0..values.len())].clone();
@@ -48,7 +48,8 @@ impl Generator {
         }
     }
 
-    /// Another version of a value: entries of lists in another order, more or fewer of them, fields that come, go and change.
+    /// Returns an edited version of a value. List entries are reordered, added and removed, and fields are added, removed and
+    /// changed.
     pub fn edited(&mut self, schema: &Value, value: &Value) -> Value {
         match value {
             Value::Object(members) => Value::Object(self.edited_members(schema, members)),
@@ -106,7 +107,7 @@ impl Generator {
         edited
     }
 
-    /// The entry keeps what tells it from the others.
+    /// Edits an entry, and keeps the fields that identify it.
     fn edited_entry(&mut self, schema: &Value, entry: &Value) -> Value {
         let is_set = schema["x-kubernetes-list-type"] == "set";
         let mut edited = if is_set { entry.clone() } else { self.edited(&schema["items"], entry) };
@@ -116,7 +117,7 @@ impl Generator {
         edited
     }
 
-    /// Adds an entry that the list may have beside the others.
+    /// Adds an entry that the list may contain.
     fn add(&mut self, schema: &Value, list: &mut Vec<Value>) {
         if schema["maxItems"].as_u64().is_some_and(|most| list.len() as u64 >= most) {
             return;

@@ -1,4 +1,4 @@
-//! Federations to test on, and the few ways tests look at them.
+//! Federations for tests, and common assertions on them.
 #![allow(dead_code, unused_macros, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 pub mod admission;
@@ -28,14 +28,14 @@ use serde_json::{Value, json};
 use testbed::{Options, Testbed, control_plane::ControlPlane, neighbours::grant, operator::Operator};
 use tokio::{runtime::Runtime, time::Instant};
 
-/// How long a condition may take; real Karmada on a busy machine is the yardstick.
+/// Longest wait for a condition. Real Karmada on a busy machine sets the scale.
 pub const PATIENCE: Duration = Duration::from_mins(2);
-/// How long something must stay away to count as absent: what is not there at one moment may come the next.
+/// Time for which an object must stay away to count as absent.
 pub const ABSENT: Duration = Duration::from_secs(2);
 
-/// Says that a test cannot run here, and why, beside the others that could not; returns from it.
+/// Skips a test that cannot run here: prints the reason and returns.
 ///
-/// The line goes past the capture of output: a test that did not run must not look like one that passed.
+/// The line bypasses the capture of output, so that a skipped test does not look like a passed one.
 macro_rules! skip {
     ($($why:tt)*) => {{
         $crate::common::skipped(&format!($($why)*));
@@ -47,7 +47,7 @@ macro_rules! skip {
 pub(crate) use skip;
 pub use skipping::skipped;
 
-/// One runtime for all tests of a binary: what a testbed runs in the background must outlive each single test.
+/// The runtime of all tests of a binary. Background tasks of a testbed must outlive each single test.
 pub static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap());
 
@@ -55,7 +55,7 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_compute-operator"))
 }
 
-/// A testbed with the operator on it.
+/// A testbed with operators.
 pub struct World {
     pub bed: Testbed,
     pub operators: Vec<Operator>,
@@ -65,7 +65,7 @@ pub struct World {
     pub ord: Client,
 }
 
-/// Starts a testbed, one after the other: the first is of use while the next one starts.
+/// Starts a testbed. Starts are serialized, so that the first bed can be used while the next one starts.
 pub async fn bed(options: Options) -> Testbed {
     static STARTING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _turn = STARTING.lock().await;
@@ -73,14 +73,14 @@ pub async fn bed(options: Options) -> Testbed {
 }
 
 impl World {
-    /// A testbed and an operator on each of its planes.
+    /// Starts a testbed with an operator on each of its planes.
     pub async fn start_with(options: Options) -> Self {
         let mut world = Self::bare(options).await;
         world.start_operators(&[]).await;
         world
     }
 
-    /// A testbed without an operator.
+    /// Starts a testbed without an operator.
     pub async fn bare(options: Options) -> Self {
         let bed = bed(options).await;
         let client = |plane: &ControlPlane| {
@@ -91,14 +91,14 @@ impl World {
             project: client(&bed.project).await,
             hub: client(&bed.hub).await,
             dfw: client(bed.cell("dfw").unwrap()).await,
-            // With one cell alone, whatever is looked for in the other city is looked for in vain in the first.
+            // If there is only one cell, both clients use it. It has no objects of the other city.
             ord: client(bed.cell("ord").or(bed.cell("dfw")).unwrap()).await,
             bed,
             operators: Vec::new(),
         }
     }
 
-    /// Starts the manager, which comes first among the operators, and those of the cells, side by side.
+    /// Starts the manager and the cells' operators in parallel. The manager is the first of the operators.
     pub async fn start_operators(&mut self, flags: &[&str]) {
         let bed = &self.bed;
         let mut operators = vec![Operator::management(bed, binary(), "operator-management", flags).unwrap()];
@@ -108,26 +108,27 @@ impl World {
         self.operators = operators;
     }
 
-    /// Kills the manager and starts it again, with these flags.
+    /// Kills the manager and restarts it with these flags.
     pub async fn restart_manager(&mut self, flags: &[&str]) {
         self.operators[0].process.kill();
         self.operators[0] = Operator::management(&self.bed, binary(), "operator-management", flags).unwrap();
         self.operators[0].wait_ready().await.unwrap();
     }
 
-    /// Where a cell's operator stands among the operators.
+    /// Returns the index of a cell's operator.
     pub fn of_cell(&self, city: &str) -> usize {
         1 + self.bed.cells.keys().position(|known| known == city).unwrap()
     }
 
-    /// A fresh namespace in the project, and the name of its hub namespace.
+    /// Creates a namespace in the project. Returns its name and the name of its hub namespace.
     pub async fn namespace(&self, prefix: &str) -> (String, String) {
         let name = format!("{prefix}-{:06x}", fastrand::u32(..0x0100_0000));
         let hub = self.namespace_in(&self.project, &name).await;
         (name, hub)
     }
 
-    /// A namespace of this name in a project, with a network and a budget where these matter; returns its hub namespace's name.
+    /// Creates a namespace of this name in a project, with a network and a budget if the bed uses them. Returns the name of its
+    /// hub namespace.
     pub async fn namespace_in(&self, project: &Client, name: &str) -> String {
         let made =
             apply(project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
@@ -140,7 +141,7 @@ impl World {
         format!("ns-{}", made.uid().unwrap())
     }
 
-    /// Whether nothing is left of this project namespace, on hub and cells, but the hub namespace.
+    /// Fails if an object of this project namespace is left on hub or cells. The hub namespace itself may exist.
     pub async fn is_clean(&self, namespace: &str, hub: &str) -> Result<(), String> {
         for (place, client, namespace, kinds) in [
             ("project", &self.project, namespace, &["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"][..]),
@@ -159,7 +160,7 @@ impl World {
     }
 }
 
-/// A new name of a hub namespace, as it is made of a uid.
+/// Returns a random name of a hub namespace, in the form of a uid.
 pub fn hub_namespace() -> String {
     let digits = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
     let groups = [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| &digits[group]);
@@ -186,7 +187,7 @@ pub fn workload(namespace: &str, name: &str, cities: &[&str], replicas: u32) -> 
     })
 }
 
-/// A WorkloadDeployment as a test of the federator alone writes it.
+/// A WorkloadDeployment without a Workload, for tests of the federator.
 pub fn deployment(namespace: &str, name: &str, city: &str) -> Value {
     json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
@@ -269,18 +270,18 @@ pub async fn delete(client: &Client, kind: &str, namespace: &str, name: &str) {
     let _ = api(client, kind, namespace).delete(name, &DeleteParams::background()).await.unwrap();
 }
 
-/// The condition of this type, or null.
+/// Returns the condition of this type, or null.
 pub fn condition(object: &DynamicObject, type_: &str) -> Value {
     let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|c| c["type"] == type_).unwrap_or_default()
 }
 
-/// Looks until `check` is content, and says its last complaint when it never is.
+/// Repeats `check` until it succeeds. Panics with its last error after `PATIENCE`.
 pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, check: impl FnMut() -> F) -> T {
     eventually_within(PATIENCE, what, check).await
 }
 
-/// The same with another patience: for what the product itself lets wait for minutes.
+/// The same as `eventually` with another limit, for delays of minutes in the product itself.
 pub async fn eventually_within<T, F: Future<Output = Result<T, String>>>(
     patience: Duration,
     what: &str,
@@ -293,20 +294,19 @@ pub async fn eventually_within<T, F: Future<Output = Result<T, String>>>(
         match check().await {
             Ok(value) => return value,
             Err(why) if Instant::now() > deadline => panic!("{what}: not within {patience:?}: {why}"),
-            // Many look at once, and each look costs a server its time: the longer it takes, the less often. That goes for
-            // the look, and for the waiting.
+            // Many tests poll at once, and each poll loads a server. The slower the poll, the longer the pause.
             Err(_) => tokio::time::sleep(pause.max(began.elapsed() * 2)).await,
         }
         pause = (pause * 2).min(Duration::from_millis(500));
     }
 }
 
-/// Looks for two seconds, and fails at the first thing that `look` finds.
+/// Polls for two seconds, and panics at the first object that `look` finds.
 pub async fn never<T: Debug, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) {
     never_within(ABSENT, what, look).await;
 }
 
-/// Looks for so long, and fails at the first thing that `look` finds.
+/// Polls for this time, and panics at the first object that `look` finds.
 pub async fn never_within<T: Debug, F: Future<Output = Option<T>>>(
     time: Duration,
     what: &str,
@@ -321,8 +321,8 @@ pub async fn never_within<T: Debug, F: Future<Output = Option<T>>>(
     }
 }
 
-/// A time that the product promises, on a machine as busy as this one is now. Twice that: how busy it is, the system
-/// tells as the mean of a minute, and not every machine is as fast as the next.
+/// Scales a promised time to the load of the machine, and doubles it. The system reports the load only as the mean of a minute,
+/// and machines differ in speed.
 pub fn promised(within: Duration) -> Duration {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default();
@@ -330,7 +330,7 @@ pub fn promised(within: Duration) -> Duration {
     within.mul_f64(2.0 * (load / cores).max(1.0))
 }
 
-/// Every Secret and ConfigMap that Karmada brought into a cell's namespace, with its uid.
+/// Returns every Secret and ConfigMap that Karmada delivered into a cell's namespace, with its uid.
 pub async fn copies(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for kind in ["ConfigMap", "Secret"] {
@@ -343,7 +343,7 @@ pub async fn copies(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Waits until the Workload has this many ready instances, and no others.
+/// Waits until the Workload has exactly this many ready instances.
 pub async fn ready(world: &World, namespace: &str, name: &str, replicas: u64) -> DynamicObject {
     eventually(&format!("{name} has {replicas} ready instances"), || async {
         let workload = get(&world.project, "Workload", namespace, name).await.ok_or("no workload")?;

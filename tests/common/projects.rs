@@ -1,4 +1,4 @@
-//! Many projects behind one manager, on beds with a stand-in for Milo.
+//! Many projects under one manager, on beds with a stand-in for Milo.
 
 use kube::{
     Client,
@@ -12,7 +12,7 @@ use super::{
     eventually, get,
 };
 
-/// A project that is back is found sooner than in production.
+/// A returning project is found sooner than in production.
 pub const PERIODS: &str = "timing:\n  tenantWatchRetryMaxSeconds: 3\n";
 
 pub static BEDS: Lender<World> = Lender::new(1);
@@ -56,8 +56,8 @@ pub async fn served(project: &Client, namespace: &str, name: &str) {
     .await;
 }
 
-/// Deletes what is in a namespace, and not the namespace: its controller comes back to one that is not empty yet only
-/// after eight seconds.
+/// Deletes the objects in a namespace, and keeps the namespace. The namespace controller retries a namespace that is not empty
+/// only after eight seconds.
 pub async fn empty(project: &Client, namespace: &str) {
     for kind in ["Workload", "WorkloadDeployment"] {
         let all = ListParams::default();

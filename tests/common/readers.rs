@@ -6,7 +6,7 @@ use testbed::manifests;
 
 const NS: &str = "compute-system";
 
-/// Makes a ServiceAccount of the operator's namespace, and gives a token of it.
+/// Creates a ServiceAccount in the operator's namespace. Returns a token for it.
 pub async fn account(client: &Client, name: &str) -> String {
     let object = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": NS } });
     manifests::apply_value(client, object).await.unwrap();
@@ -17,7 +17,7 @@ pub async fn account(client: &Client, name: &str) -> String {
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// Gives it the right to read metrics.
+/// Grants the account the right to read metrics.
 pub async fn allow(client: &Client, name: &str) {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },

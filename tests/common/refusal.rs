@@ -1,4 +1,4 @@
-//! Admission rules of others: one that refuses what the operator writes, and a webhook that is away.
+//! Admission rules of other controllers: a policy that refuses the operator's writes, and a webhook without an endpoint.
 
 use kube::{
     Client,
@@ -8,23 +8,23 @@ use serde_json::{Value, json};
 
 use super::{api, apply, delete, eventually};
 
-/// What it answers with.
+/// Message of the refusal.
 const MESSAGE: &str = "not while the rule stands";
 
-/// What is refused.
+/// A policy that refuses some writes.
 pub struct Refusal<'a> {
     /// Name of the rule.
     pub name: &'a str,
     /// The group and the plural of the kind.
     pub kind: (&'a str, &'a str),
-    /// `CREATE`, `DELETE`, or `*`.
+    /// The refused operation: `CREATE`, `DELETE`, or `*`.
     pub operation: &'a str,
-    /// What is let through, in CEL.
+    /// Condition of the allowed writes, in CEL.
     pub unless: &'a str,
 }
 
 impl Refusal<'_> {
-    /// Has the API server refuse it, from when it refuses to apply `probe` on, which is never made: it is a dry run.
+    /// Installs the policy, and waits until the API server refuses to apply `probe`. The probe is a dry run and creates nothing.
     pub async fn begin(&self, client: &Client, probe: &Value) {
         let text = |at: &str| probe.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let api = api(client, &text("/kind"), &text("/metadata/namespace"));
@@ -33,7 +33,7 @@ impl Refusal<'_> {
         self.begin_with(client, || async { api.patch(&name, &params, &Patch::Apply(probe)).await.map(drop) }).await;
     }
 
-    /// Has the API server refuse it, from when `attempt` is refused on; it must change nothing when it is not.
+    /// Installs the policy, and waits until `attempt` is refused. `attempt` must change nothing if it is accepted.
     pub async fn begin_with(&self, client: &Client, attempt: impl AsyncFn() -> kube::Result<()>) {
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -62,7 +62,7 @@ impl Refusal<'_> {
         .await;
     }
 
-    /// Ends it.
+    /// Removes the policy.
     pub async fn end(&self, client: &Client) {
         delete(client, "ValidatingAdmissionPolicyBinding", "", self.name).await;
         delete(client, "ValidatingAdmissionPolicy", "", self.name).await;
@@ -71,7 +71,7 @@ impl Refusal<'_> {
 
 /// A webhook without an endpoint. Every write that it guards fails with HTTP 500.
 pub struct WebhookAway<'a> {
-    /// Its name; a domain is added.
+    /// Its name, without the domain.
     pub name: &'a str,
     /// The group and the plural of the kind.
     pub kind: (&'a str, &'a str),
@@ -80,7 +80,7 @@ pub struct WebhookAway<'a> {
 }
 
 impl WebhookAway<'_> {
-    /// Registers it, and waits until a write of `probe` fails, which is never made: it is a dry run.
+    /// Registers the webhook, and waits until a dry run of `probe` fails.
     pub async fn begin(&self, client: &Client, probe: &Value) {
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",

@@ -1,5 +1,4 @@
-//! What is told of a test beside its result: how long it had its bed and, where it has failed, what those at work there
-//! have logged.
+//! Report of a test: the time that it held its bed and, if it failed, the logs of the programs on it.
 
 use std::{
     collections::VecDeque,
@@ -11,14 +10,14 @@ use std::{
 use jiff::Timestamp;
 use testbed::Testbed;
 
-/// How many lines of each log a failed test shows.
+/// Number of lines that a failed test shows of each log.
 const LINES: usize = 60;
-/// What of a line is shown, in characters: some hold whole objects.
+/// Longest shown line, in characters. Some lines contain whole objects.
 const LINE: usize = 400;
 
-/// A test gives its bed back, which it has had since then.
+/// Reports that a test returns the bed that it has held since `since`.
 ///
-/// With `BED_TIMES=1` that is told on stderr, past the capture of output.
+/// With `BED_TIMES=1` it prints the time to stderr, and bypasses the capture of output.
 pub fn ended(kind: &str, since: Timestamp, bed: &Testbed) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or_default();
@@ -35,13 +34,13 @@ pub fn ended(kind: &str, since: Timestamp, bed: &Testbed) {
     }
 }
 
-/// Prints what operators and the stand-in for Karmada have logged since then, without what is only for debugging.
+/// Prints the log lines of operators and of the stand-in for Karmada since this time, without debug lines.
 fn show_logs(dir: &Path, since: Timestamp) {
     let mut logs: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     logs.sort();
     for log in logs {
         let name = log.file_name().unwrap_or_default().to_string_lossy();
-        // Of API servers and their controllers there is little to learn, and much to read.
+        // The logs of API servers and their controllers are long, and rarely help.
         let of_servers = ["apiserver-", "audit-", "controllers-", "etcd"];
         if !name.ends_with(".log") || of_servers.iter().any(|start| name.starts_with(start)) {
             continue;
@@ -56,7 +55,7 @@ fn show_logs(dir: &Path, since: Timestamp) {
     }
 }
 
-/// The last lines that were logged since then, and not for debugging. What has no time belongs to the line before it.
+/// Returns the last log lines since this time, without debug lines. A line without a time belongs to the line before it.
 fn end_of(log: &Path, since: Timestamp) -> VecDeque<String> {
     let (mut last, mut wanted) = (VecDeque::new(), false);
     for line in File::open(log).into_iter().flat_map(|file| BufReader::new(file).lines()).map_while(Result::ok) {

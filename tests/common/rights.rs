@@ -1,4 +1,4 @@
-//! The rights that `config/` gives, and which test uses each: what audit logs say of it.
+//! The rights that `config/` grants, and the test that uses each. Audit logs prove it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use testbed::{audit::Audit, control_plane::ControlPlane, pki::User};
 
 use super::{World, path};
 
-/// A role of `config/`, and who has it where.
+/// A role of `config/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Management in a project.
@@ -24,16 +24,17 @@ pub enum Role {
     CellOnHub,
     /// A cell in its cluster.
     Cell,
-    /// Cells in a project.
+    /// Cells that claim quota in a project.
     Quota,
-    /// Whoever serves metrics, in the cluster that it runs in.
+    /// A server of metrics, in its own cluster.
     Metrics,
-    /// Whoever wants to lead, in the cluster that it runs in.
+    /// A candidate for leader election, in its own cluster.
     LeaderElection,
 }
 
 impl Role {
-    /// All that this operator has. What the Go operator has beside it is nobody's here to use (`tests/tree/manifests.rs`).
+    /// All roles of this operator. The additional role of the Go operator is checked in `tests/tree/manifests.rs`, because no
+    /// test uses it.
     pub const ALL: [Self; 7] =
         [Self::Project, Self::Hub, Self::CellOnHub, Self::Cell, Self::Quota, Self::Metrics, Self::LeaderElection];
 
@@ -49,7 +50,7 @@ impl Role {
         }
     }
 
-    /// Where it counts, on a bed.
+    /// Returns the control planes of a bed on which the role is bound.
     fn planes(self, world: &World) -> Vec<&ControlPlane> {
         match self {
             Self::Project | Self::Quota => vec![&world.bed.project],
@@ -61,7 +62,7 @@ impl Role {
         }
     }
 
-    /// Whether this is who has it.
+    /// True if this user has the role.
     fn is_of(self, user: &str) -> bool {
         match self {
             Self::Project | Self::Hub | Self::Cell | Self::Metrics | Self::LeaderElection => {
@@ -72,7 +73,7 @@ impl Role {
         }
     }
 
-    /// What it gives: `group/resource verb` each.
+    /// Returns the rights of the role, each as `group/resource verb`.
     pub fn rights(self) -> BTreeSet<String> {
         let text = std::fs::read_to_string(path(self.file())).unwrap();
         let strings = |list: &serde_json::Value| -> Vec<String> {
@@ -91,7 +92,7 @@ impl Role {
         rights
     }
 
-    /// The rules of this role without one of its rights, and with another right.
+    /// Returns the rules of this role without one of its rights, and with an additional one.
     pub fn rules_without(self, lacking: Option<&str>, more: Option<&str>) -> Value {
         let rights = self.rights();
         let rule = |right: &str| {
@@ -103,7 +104,7 @@ impl Role {
         kept.chain(more).map(rule).collect()
     }
 
-    /// What those who have it have made use of on a bed since this moment, and what they lacked.
+    /// Returns the rights that users of the role have used on a bed since this time, and the rights that they lacked.
     pub fn used(self, world: &World, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut used, mut lacked) = (BTreeSet::new(), BTreeSet::new());
         for plane in self.planes(world) {
@@ -121,7 +122,7 @@ impl Role {
     }
 }
 
-/// A client for whoever has this name, on a control plane.
+/// Returns a client that impersonates a user on a control plane.
 pub async fn impersonating(plane: &ControlPlane, user: &'static str) -> Client {
     let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin)).unwrap();
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
@@ -129,10 +130,11 @@ pub async fn impersonating(plane: &ControlPlane, user: &'static str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Rights that no audit log shows: an admission plugin or policy asks for them. Without each, a test of `tests/it/rights.rs`
-/// is refused.
+/// Rights that no audit log shows, because an admission plugin or policy checks them. For each, a test in `tests/it/rights.rs` is
+/// refused without it.
 pub const UNLOGGED: [(Role, &str); 4] = [
-    // Whoever makes an owner wait for what it owns (OwnerReferencesPermissionEnforcement, which is on here).
+    // OwnerReferencesPermissionEnforcement, enabled here, requires this to set an owner reference that blocks the owner's
+    // deletion.
     (Role::Project, "compute.datumapis.com/workloads/finalizers update"),
     (Role::CellOnHub, "compute.datumapis.com/workloaddeployments/finalizers update"),
     (Role::Cell, "compute.datumapis.com/workloaddeployments/finalizers update"),
@@ -140,7 +142,7 @@ pub const UNLOGGED: [(Role, &str); 4] = [
     (Role::Hub, "compute.datumapis.com/cells hold"),
 ];
 
-/// Rights that are used seldom, and the test whose audit log shows it.
+/// Rarely used rights, each with the test whose audit log shows the use.
 pub const SELDOM: [(Role, &str, &str); 30] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
@@ -202,8 +204,8 @@ const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and
 const INTERNAL: &str = "projects_that_are_services_of_their_own_are_known_by_their_control_planes";
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
 
-/// Fails when the audit logs of a bed do not show that this test has used every right that is its to show, or show that those
-/// who used them have lacked one.
+/// Fails if the audit logs of a bed do not show a use of every right that this test has to prove. Also fails if a user lacked a
+/// right.
 pub fn shown(world: &World, since: Timestamp, test: &str) {
     let mut wanted: BTreeMap<Role, BTreeSet<String>> = BTreeMap::new();
     for (role, right, by) in SELDOM {

@@ -1,11 +1,11 @@
-//! Tests that cannot run here say so.
+//! Reports tests that cannot run here.
 
 use std::{
     io::Write,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Tells it on stderr, past the capture of output: a test that did not run must not look like one that passed.
+/// Prints the reason to stderr, and bypasses the capture of output. A skipped test must not look like a passed one.
 pub fn skipped(why: &str) {
     static SKIPPED: AtomicU32 = AtomicU32::new(0);
     let nth = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
