@@ -160,49 +160,37 @@ pub const SELDOM: [(Role, &str, &str); 30] = [
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", INTERNAL),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", INTERNAL),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", INTERNAL),
-    (
-        Role::Project,
-        "/namespaces get",
-        "what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep",
-    ),
+    (Role::Project, "/namespaces get", "hub_objects_of_a_namespace_deleted_during_downtime_are_swept"),
     (Role::Project, "authorization.k8s.io/subjectaccessreviews create", ADMISSION),
     (Role::Project, "quota.miloapis.com/resourceclaims get", DEAD),
     (Role::Project, "quota.miloapis.com/resourceclaims delete", DEAD),
     (Role::CellOnHub, "/namespaces get", BY_HAND),
     (Role::Hub, "/namespaces delete", LEAVING),
-    (
-        Role::Hub,
-        "work.karmada.io/works delete",
-        "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes",
-    ),
+    (Role::Hub, "work.karmada.io/works delete", "works_of_deleted_objects_are_reported_and_forgotten_ones_deleted"),
     (Role::Hub, "/namespaces get", LEAVING),
     (Role::Hub, "/namespaces patch", LEAVING),
     (Role::Hub, "events.k8s.io/events create", LEAVING),
-    (Role::Hub, "policy.karmada.io/propagationpolicies get", "a_policy_that_cannot_be_read_is_told_and_left_alone"),
+    (Role::Hub, "policy.karmada.io/propagationpolicies get", "undecodable_policy_is_reported_and_kept"),
     (
         Role::Hub,
         "policy.karmada.io/clusterpropagationpolicies get",
-        "what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before",
+        "claim_residue_of_a_foreign_policy_is_removed_after_its_deletion",
     ),
-    (
-        Role::Hub,
-        "work.karmada.io/resourcebindings patch",
-        "what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever",
-    ),
+    (Role::Hub, "work.karmada.io/resourcebindings patch", "claim_residue_is_removed_until_it_stays_removed"),
     (
         Role::Hub,
         "compute.datumapis.com/instances patch",
-        "no_cell_writes_what_another_holds_and_management_hands_it_over",
+        "cell_cannot_write_instances_of_another_and_management_hands_over",
     ),
 ];
-const LEADING: &str = "of_two_replicas_one_leads_and_the_other_takes_over";
-const METRICS: &str = "metrics_are_for_whom_the_api_server_allows_them";
-const TAKEOVER: &str = "a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_follows";
-const DEAD: &str = "a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting";
-const BY_HAND: &str = "an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is";
-const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace";
-const INTERNAL: &str = "projects_that_are_services_of_their_own_are_known_by_their_control_planes";
-const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
+const LEADING: &str = "leader_election_second_replica_takes_over";
+const METRICS: &str = "metrics_are_readable_only_with_permission_of_the_api_server";
+const TAKEOVER: &str = "go_federation_taken_over_with_cuts_keeps_running_and_follows_changes";
+const DEAD: &str = "claim_of_a_removed_member_is_freed_after_the_hand_over";
+const BY_HAND: &str = "manual_instance_is_shown_after_the_hub_names_its_project";
+const LEAVING: &str = "hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_period";
+const INTERNAL: &str = "projects_with_internal_services_are_discovered_by_their_control_planes";
+const ADMISSION: &str = "webhooks_block_foreign_secrets_and_copy_control_without_lockout";
 
 /// Fails if the audit logs of a bed do not show a use of every right that this test has to prove. Also fails if a user lacked a
 /// right.

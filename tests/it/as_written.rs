@@ -1,5 +1,5 @@
-//! What is written arrives as it is written: in its order, with what is empty; what a policy of others rewrites holds nothing up;
-//! and deployments that nobody controls are taken up.
+//! Fields arrive as written: in their order, with empty values. A foreign policy that rewrites them blocks nothing. Deployments
+//! without an owner are adopted.
 
 use compute_operator::{
     api::compute::WorkloadDeployment,
@@ -24,15 +24,15 @@ use generated::Generator;
 
 const WD: &str = "web-p-dfw";
 
-/// How many pairs are applied to a real API server; the model of one is held to many more.
+/// Number of pairs applied to a real API server. The test of the model uses many more.
 const PAIRS: u64 = 60;
 
-/// Entries of a list in another order counted as equal, and never arrived. A server is asked about a sample of all lists.
+/// List entries in another order counted as equal, and never arrived. The test applies a sample of all lists to a server.
 #[test]
-fn pair_that_counts_as_equal_changes_nothing_on_an_api_server() {
+fn pair_that_counts_as_equal_does_not_change_the_stored_object() {
     RUNTIME.block_on(async {
         let visit = shared().await;
-        // On a cell nobody works on a deployment that Karmada has not brought.
+        // A cell ignores a deployment that Karmada did not deliver.
         let server = &visit.ord;
         let (ns, _) = visit.namespace("pairs").await;
         visit.namespace_in(server, &ns).await;
@@ -57,7 +57,7 @@ fn pair_that_counts_as_equal_changes_nothing_on_an_api_server() {
                 deployment.map(|deployment| json!(deployment.spec))
             };
             let (Some(first), Some(second)) = (typed(&first), typed(&second)) else { continue };
-            // What the definition does not take as it is generated says nothing of a comparison.
+            // A pair that the definition refuses proves nothing about the comparison.
             let Ok(made) = try_apply(server, object(&first)).await else { continue };
             let Some(mut live) = read(made) else { continue };
             for _ in 0..4 {
@@ -79,14 +79,14 @@ fn pair_that_counts_as_equal_changes_nothing_on_an_api_server() {
     });
 }
 
-/// The variables of the only container of a template, by name.
+/// Returns the names of the variables of a template's only container.
 fn variables(object: &DynamicObject, at: &str) -> Value {
     let containers = object.data.pointer(at).cloned().unwrap_or_default();
     containers[0]["env"].as_array().into_iter().flatten().map(|variable| variable["name"].clone()).collect()
 }
 
 #[test]
-fn variables_in_another_order_and_an_empty_policy_arrive_in_the_cell() {
+fn reordered_variables_and_an_empty_policy_arrive_in_the_cell() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -127,7 +127,7 @@ fn variables_in_another_order_and_an_empty_policy_arrive_in_the_cell() {
     });
 }
 
-/// A policy of the platform that rewrites the image of every deployment of a namespace.
+/// Starts a platform policy that rewrites the image of every deployment in a namespace.
 async fn begin_rewriting(project: &Client, ns: &str, image: &str) {
     let rule = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": { "name": ns },
@@ -172,15 +172,15 @@ async fn end_rewriting(project: &Client, ns: &str) {
     delete(project, "MutatingAdmissionPolicy", "", ns).await;
 }
 
-/// The Workload never got a status, and its deployment was written to at each event. A random name rolled it out each time.
+/// The Workload never got a status, and each event wrote to its deployment. A random name rolled the deployment out each time.
 #[test]
-fn workload_whose_deployment_a_policy_rewrites_gets_a_status_and_an_event() {
+fn workload_with_a_rewritten_deployment_gets_a_status_and_an_event() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
         for (prefix, image) in [
             ("mirrored", "\"mirror.example.com/library/nginx:1\""),
-            // Another one at each write, as far as CEL can: what it was, with more behind it.
+            // The policy writes another value each time, as far as CEL can: it appends the generation.
             (
                 "random",
                 "\"mirror.example.com/x:\" + string(has(object.metadata.generation) ? object.metadata.generation : 0)",
@@ -199,7 +199,7 @@ fn workload_whose_deployment_a_policy_rewrites_gets_a_status_and_an_event() {
             })
             .await;
             let before = get(&world.project, "WorkloadDeployment", &ns, WD).await.unwrap();
-            // Something else of it is changed, which is written at once, and once.
+            // Another field changes. It is written once, without delay.
             let label = json!({ "spec": { "template": { "metadata": { "labels": { "more": "1" } } } } });
             merge(&world.project, "Workload", &ns, "web", label).await;
             eventually("the status has seen it", || async {
@@ -218,7 +218,7 @@ fn workload_whose_deployment_a_policy_rewrites_gets_a_status_and_an_event() {
     });
 }
 
-/// Who controls a deployment, its uid, and the Workload that it names.
+/// Returns the uid of a deployment's controller, its own uid, and the uid of the Workload that it names.
 fn ties(deployment: &DynamicObject) -> (Option<String>, Option<String>, Value) {
     let owner = deployment.owner_references().iter().find(|owner| owner.controller == Some(true));
     (owner.map(|owner| owner.uid.clone()), deployment.uid(), deployment.data["spec"]["workloadRef"]["uid"].clone())
@@ -233,9 +233,10 @@ async fn is_taken_up(world: &World, ns: &str, workload: &DynamicObject) -> Dynam
     .await
 }
 
-/// `kubectl delete workload --cascade=orphan` deleted everything, and a Workload made again was blocked by what it had left.
+/// `kubectl delete workload --cascade=orphan` deleted everything, and a recreated Workload was blocked by the remaining
+/// deployment.
 #[test]
-fn workload_deleted_with_orphan_leaves_what_runs_and_takes_it_up_again() {
+fn workload_deleted_with_orphan_keeps_its_instances_and_recreated_adopts_them() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("orphan").await;
@@ -279,7 +280,7 @@ async fn gone(plane: &Client, kind: &str, ns: &str, name: &str) {
     .await;
 }
 
-/// What a backup has of an object.
+/// Returns the parts of an object that a backup contains.
 fn backed_up(object: &DynamicObject) -> Value {
     let meta = &object.metadata;
     json!({
@@ -289,7 +290,8 @@ fn backed_up(object: &DynamicObject) -> Value {
     })
 }
 
-/// A namespace that is deleted, and restored with new uids and without owner references, in one order and the other.
+/// Deletes and restores a namespace, with new uids and without owner references. Workload and deployment are restored in both
+/// orders.
 async fn restored_object_by_object(world: &World, ns: &str) {
     for deployments_first in [true, false] {
         let backup = [
@@ -303,7 +305,7 @@ async fn restored_object_by_object(world: &World, ns: &str) {
         for object in order.map(|place| backup[place].clone()) {
             let kind = object["kind"].as_str().unwrap().to_owned();
             let object: DynamicObject = serde_json::from_value(object).unwrap();
-            // Where the Workload came first, it may have made the deployment already.
+            // If the Workload came first, it may have created the deployment already.
             let made = api(&world.project, &kind, ns).create(&kube::api::PostParams::default(), &object).await;
             assert!(made.is_ok() || !deployments_first, "{made:?}");
         }

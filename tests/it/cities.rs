@@ -1,5 +1,5 @@
-//! One ConfigMap, one Secret and one pull secret, shared by deployments in every city: in the three of the shared bed, or
-//! with `CITIES=10` in so many, on a bed of their own.
+//! One ConfigMap, one Secret and one pull secret, shared by deployments in every city. The test uses the three cities of the
+//! shared bed. With `CITIES=10` it uses that many on a bed of its own.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use testbed::Options;
 const MANY: [&str; 10] = ["dfw", "ord", "ams", "fra", "lhr", "sin", "syd", "nrt", "gru", "jnb"];
 
 #[test]
-fn data_shared_by_many_cities_reaches_all_and_leaves_those_that_stop_needing_it() {
+fn data_shared_by_many_cities_reaches_all_and_leaves_unused_ones() {
     RUNTIME.block_on(async {
         let many = std::env::var("CITIES").ok().map(|count| &MANY[..count.parse().unwrap()]);
         let Some(cities) = many else { return shared_by(&*shared().await, &CITIES).await };
@@ -58,7 +58,7 @@ async fn shared_by(world: &World, cities: &[&str]) {
         let expected = ["ConfigMap/settings", "Secret/db", "Secret/registry"];
         assert_eq!(copies.keys().collect::<Vec<_>>(), expected, "{city}");
     }
-    // Half the cities are left: the others' copies go, theirs are the same objects.
+    // Half of the cities leave. Their copies are deleted, and the others keep the same objects.
     apply(&world.project, web(&cities[..stay])).await;
     for (n, cell) in cells.iter().enumerate() {
         eventually(&format!("{} has what it needs", cities[n]), || async {

@@ -1,4 +1,4 @@
-//! What waits for minutes in production before it gives up, and here for seconds.
+//! Timeouts that last minutes in production, and seconds here.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use serde_json::json;
 use testbed::audit::Audit;
 
-/// How long a policy waits here.
+/// Time for which a policy waits here.
 const RELEASE: Duration = Duration::from_secs(6);
 
 #[test]
-fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
+fn city_policy_waits_for_claimed_companions_until_its_timeout() {
     RUNTIME.block_on(async {
         let seconds = RELEASE.as_secs();
         let management = format!("timing:\n  policyClaimReleaseSeconds: {seconds}\n  policyPollSeconds: 1\n");
@@ -24,7 +24,7 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
         let (ns, hub) = world.namespace("waits").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(world, &ns, "web", 1).await;
-        // A companion's binding that the policy has claimed, and that nothing releases.
+        // The policy has claimed the binding of a companion, and nothing releases it.
         let claimed = json!({
             "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
             "metadata": {
@@ -68,7 +68,7 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
         let removal =
             asked.iter().find(|r| r.verb == "delete" && r.resource == "propagationpolicies" && r.namespace == hub);
         let waited = removal.unwrap().at.duration_since(since).as_secs_f64();
-        // The Event comes with the first poll after the deployment has gone: on a slow machine, seconds later.
+        // The Event comes with the first poll after the deployment is deleted. On a slow machine that is seconds later.
         assert!(waited > RELEASE.as_secs_f64() / 2.0, "it waited for {waited} s");
         let text = world.operators[0].metrics().await.unwrap();
         assert!(text.lines().any(|line| line == "compute_federation_guard_given_up_total 1"), "{text}");

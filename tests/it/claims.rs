@@ -1,4 +1,4 @@
-//! On the way from claims to dependencies: what the claims leave behind, and what other policies hold up.
+//! The migration from claims to dependencies: residue of claims, and foreign policies that block it.
 
 use crate::{
     common::{
@@ -14,7 +14,7 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
 #[test]
-fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever() {
+fn claim_residue_is_removed_until_it_stays_removed() {
     RUNTIME.block_on(async {
         let config = format!("{SWEEPS}timing:\n  policyClaimReleaseSeconds: 1\n");
         let mut world = alone(Wish { management: config, ..Wish::default() }).await;
@@ -29,14 +29,14 @@ fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_wheneve
         world.operators[0].process.kill();
         as_go_left_it(&world, &places).await;
         let [late, midway, by_hand] = &places[..] else { unreachable!() };
-        // Karmada writes what it read before our write (fact 58).
+        // Karmada writes the state that it read before the operator's write (fact 58).
         let karmada = world.bed.stand_in().unwrap();
         karmada.write_late(&late.hub, "db-secret");
         eventually("the scheduler has read it", || async {
             if karmada.late_write_is_read(&late.hub, "db-secret") { Ok(()) } else { Err("not yet".to_owned()) }
         })
         .await;
-        // One city's last deployment leaves before anything can be brought by need.
+        // The last deployment of one city leaves before Karmada delivers anything as a dependency.
         karmada.propagate_deps(false);
         apply(&world.project, using(&midway.ns, &["ord"])).await;
         world.restart_manager(&[]).await;
@@ -55,7 +55,7 @@ fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_wheneve
         })
         .await;
         eventually("and it is healed again", || migrated(&world, &late.hub)).await;
-        // Somebody else's hands, long after the migration: no claim, no policy behind it, and nothing that Karmada does.
+        // An edit long after the migration, with no claim, no policy and no action of Karmada.
         eventually("all is by need", || migrated(&world, &by_hand.hub)).await;
         let placement = json!({ "clusterAffinity": { "clusterNames": ["cell-dfw"] } });
         let left = json!({
@@ -64,9 +64,9 @@ fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_wheneve
         });
         merge(&world.hub, "ResourceBinding", &by_hand.hub, "db-secret", left).await;
         eventually("what was left is undone", || migrated(&world, &by_hand.hub)).await;
-        let test = "what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever";
+        let test = "claim_residue_is_removed_until_it_stays_removed";
         rights::shown(&world, world.since(), test);
-        // Nothing of it stays when the last user leaves.
+        // Nothing is left when the last user leaves.
         for place in [late, by_hand] {
             let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
             apply(&world.project, using(&place.ns, &["ord"])).await;
@@ -76,7 +76,7 @@ fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_wheneve
 }
 
 #[test]
-fn where_karmada_cannot_answer_nobody_asks_and_it_is_told() {
+fn migration_without_an_answer_from_karmada_waits_and_reports() {
     RUNTIME.block_on(async {
         let mut world =
             alone(Wish { management: "timing:\n  probeTimeoutSeconds: 2\n".into(), ..Wish::default() }).await;
@@ -86,7 +86,7 @@ fn where_karmada_cannot_answer_nobody_asks_and_it_is_told() {
         let (ns, hub) = world.namespace("deaf").await;
         world.operators[0].process.kill();
         as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
-        // Somebody's policy has the deployments, and asks for nothing.
+        // A foreign policy has claimed the deployments, and does not propagate dependencies.
         for city in ["dfw", "ord"] {
             delete(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await;
         }
@@ -124,14 +124,14 @@ fn where_karmada_cannot_answer_nobody_asks_and_it_is_told() {
             let policy = get(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await.unwrap();
             assert_ne!(policy.data["spec"]["propagateDeps"], true, "nobody asks in vain");
         }
-        // Once its own policies have them, it goes on by itself.
+        // When the operator's policies claim the deployments again, the migration continues by itself.
         delete(&world.hub, "PropagationPolicy", &hub, "theirs").await;
         eventually("all is by need", || migrated(&world, &hub)).await;
         assert!(status(&world).contains("2 of 2 are done\nKarmada brings dependencies"), "{}", status(&world));
     });
 }
 
-/// Somebody's policy of a namespace that sends an object to dfw.
+/// Returns a foreign policy that sends an object of a namespace to dfw.
 fn theirs(hub: &str, kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
@@ -143,8 +143,8 @@ fn theirs(hub: &str, kind: &str, name: &str) -> Value {
     })
 }
 
-/// Writes back on the Secret's binding what the claim of such a policy comes to, as Karmada may when it has read the binding before
-/// the policy went (fact 58).
+/// Writes the result of such a policy's claim back onto the binding of the Secret. Karmada may do that if it read the binding
+/// before the policy was deleted (fact 58).
 async fn claimed_late(world: &World, hub: &str, marks: &Value) {
     let placement = json!({ "clusterAffinity": { "clusterNames": ["cell-dfw"] } });
     let mut marks = marks.clone();
@@ -155,7 +155,7 @@ async fn claimed_late(world: &World, hub: &str, marks: &Value) {
     merge(&world.hub, "ResourceBinding", hub, "db-secret", late).await;
 }
 
-/// All is by need, and neither the Secret nor its binding carries the claim of any policy.
+/// Fails unless everything is delivered as a dependency, and neither the Secret nor its binding has a claim.
 async fn unclaimed(world: &World, hub: &str) -> Result<(), String> {
     migrated(world, hub).await?;
     for (kind, name) in [("Secret", "db"), ("ResourceBinding", "db-secret")] {
@@ -169,7 +169,7 @@ async fn unclaimed(world: &World, hub: &str) -> Result<(), String> {
 }
 
 #[test]
-fn what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before() {
+fn claim_residue_of_a_foreign_policy_is_removed_after_its_deletion() {
     RUNTIME.block_on(async {
         let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let mut places = Vec::new();
@@ -184,7 +184,7 @@ fn what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before() {
             eventually("all is by need", || unclaimed(&world, hub)).await;
         }
         let [gone, wide, anew, lives] = &places[..] else { unreachable!() };
-        // One that claims it, and one that is there under the name of one that did.
+        // One foreign policy claims the object. Another one exists under the name of an earlier policy that did.
         apply(&world.hub, theirs(&lives.hub, "Secret", "db")).await;
         apply(&world.hub, theirs(&anew.hub, "ConfigMap", "another")).await;
         let claimed = || async {
@@ -212,7 +212,7 @@ fn what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before() {
         for place in [gone, anew] {
             claimed_late(&world, &place.hub, &claim(&place.hub)).await;
         }
-        // On the Secret as well; of a policy that is there Karmada leaves it, whatever its id.
+        // The Secret has the claim too. Karmada keeps the claim of an existing policy, whatever its id.
         merge(&world.hub, "Secret", &anew.hub, "db", json!({ "metadata": claim(&anew.hub) })).await;
         let of_all = json!({
             "labels": { "clusterpropagationpolicy.karmada.io/permanent-id": "an-earlier-one" },
@@ -223,11 +223,11 @@ fn what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before() {
             eventually("what was left is undone", || unclaimed(&world, &place.hub)).await;
         }
         claimed().await.expect("whose policy lives keeps what it has claimed");
-        let test = "what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before";
+        let test = "claim_residue_of_a_foreign_policy_is_removed_after_its_deletion";
         rights::shown(&world, world.since(), test);
         delete(&world.hub, "PropagationPolicy", &lives.hub, "theirs").await;
         eventually("it is healed with its policy", || unclaimed(&world, &lives.hub)).await;
-        // Nothing of it stays when the last user leaves.
+        // Nothing is left when the last user leaves.
         for place in &places {
             let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
             apply(&world.project, using(&place.ns, &["ord"])).await;

@@ -1,5 +1,4 @@
-//! Nothing leaks, wherever the manager dies: deletion cut after single writes; sweeps beside other people's
-//! objects.
+//! Clean-up after a manager that dies at any write, and sweeps that leave foreign objects alone.
 
 use crate::common::{
     RUNTIME, World, api, apply,
@@ -17,12 +16,12 @@ use kube::{
 use serde_json::{Value, json};
 use testbed::operator::Operator;
 
-/// More writes than the deletion of one application takes, also on a slow machine, where what lasts longer than its grace is
-/// reported.
+/// More writes than the deletion of one application takes. The number includes a slow machine, which also reports what exceeds
+/// its grace period.
 const CUTS: u64 = 24;
 
 #[test]
-fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
+fn deletion_cut_after_any_write_ends_clean_within_a_sweep() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let cut = Cut::new(&world).await;
@@ -64,7 +63,7 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
         for (writes, place) in &places {
             eventually(&format!("clean after a death at write {writes}"), || left(&world, &place.ns, &place.hub)).await;
         }
-        // It stays so, for some sweeps more.
+        // It stays clean for some more sweeps.
         never("something comes back", || async {
             let mut back = Vec::new();
             for (writes, place) in &places {
@@ -77,7 +76,7 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
 }
 
 #[test]
-fn a_claim_made_between_the_decision_and_the_deletion_wins() {
+fn companion_claimed_between_decision_and_deletion_is_kept() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("race").await;
@@ -92,7 +91,7 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
         hold.next(Method::DELETE, "/secrets/db");
         delete(&world.project, "Workload", &ns, "web").await;
         hold.caught().await;
-        // Nobody claims it any more, as far as the manager knows. Now somebody does.
+        // According to the manager's cache, no deployment claims it any more. Now one does.
         let mut late = deployment(&ns, "late", "dfw");
         late["spec"]["template"] = using(&ns, &["dfw"])["spec"]["template"].clone();
         apply(&world.project, late).await;
@@ -113,7 +112,7 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
     });
 }
 
-/// A binding of a companion that is not there, as if this policy had made it.
+/// Returns a binding of a companion that does not exist, as if this policy had made it.
 fn binding(hub: &str, name: &str, policy: &str) -> Value {
     json!({
         "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -122,11 +121,11 @@ fn binding(hub: &str, name: &str, policy: &str) -> Value {
     })
 }
 
-/// Puts companions without users, and bindings without their companion or copy, on the hub, beside objects of others that look a
-/// little like ours; answers with these.
+/// Creates companions without users, and bindings without their template, on the hub. Also creates foreign objects that resemble
+/// them, and returns these.
 async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> {
-    // Left behind by a death long ago: companions whose users are gone, one of them named in another namespace, and
-    // bindings without their templates.
+    // Residue of an earlier crash: companions whose users are gone, one of them with a user in another namespace, and bindings
+    // without their templates.
     let ours = "compute.datumapis.com/referenced-data";
     let companion = |name: &str, by: &str| {
         json!({
@@ -141,7 +140,7 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
     apply(&world.hub, companion("left", &format!("[\"{ns}/gone\"]"))).await;
     apply(&world.hub, companion("elsewhere", "[\"default/nonexistent-wd\"]")).await;
     apply(&world.hub, companion("of-many", "[\"more than 32\"]")).await;
-    // It has lost its label, and nothing leads to it: neither a binding nor a user.
+    // This companion has lost its label, and neither a binding nor a user refers to it.
     let mut unlabelled = companion("unlabelled", &format!("[\"{ns}/gone\"]"));
     unlabelled["metadata"]["labels"] = json!({});
     let by = PatchParams::apply("compute-operator-companion");
@@ -149,7 +148,7 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
     unlabelled["metadata"]["name"] = json!("somebody-elses");
     apply(&world.hub, binding("lost-configmap", "city-dfw")).await;
     apply(&world.hub, binding("lost-workloaddeployment", "city-dfw")).await;
-    // Others': each looks a little like ours.
+    // Foreign objects that resemble the operator's.
     let mut foreign = vec![
         apply(&world.hub, companion("corrupt", "not json")).await,
         apply(&world.hub, companion("empty", "[]")).await,
@@ -175,7 +174,7 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
 }
 
 #[test]
-fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
+fn sweep_deletes_leftovers_and_keeps_foreign_objects() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("sweep").await;
@@ -186,12 +185,12 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         world.operators[0].process.kill();
         let foreign = leave_behind(&world, &ns, &hub).await;
 
-        // Paused, nothing goes.
+        // While the clean-up is paused, nothing is deleted.
         let pause =
             |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
         merge(&world.hub, "Namespace", "", &hub, pause(json!("true"))).await;
         world.restart_manager(&[]).await;
-        // Two of them: nothing elects a leader here.
+        // Two managers without leader election.
         let mut second = Operator::management(&world.bed, binary(), "second-management", &[]).unwrap();
         second.wait_ready().await.unwrap();
         eventually("it says that it is paused", || async {
@@ -236,7 +235,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
 }
 
 #[test]
-fn a_companion_and_a_copy_that_lose_their_labels_get_them_back_and_go_with_their_last_user() {
+fn companion_and_copy_without_labels_are_relabelled_and_deleted_with_the_last_user() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("unlabelled").await;
@@ -264,7 +263,7 @@ fn a_companion_and_a_copy_that_lose_their_labels_get_them_back_and_go_with_their
         assert_ne!(condition(&wd, "ReferencedDataReady")["reason"], "SourceNameTaken");
         assert_eq!(get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid(), in_use, "it is the same on the cell");
 
-        // Nobody looks while the label goes, that of its last user's copy as well, and then the user.
+        // While no manager runs, the companion and the copy of its last user lose their labels. Then the user is deleted.
         world.operators[0].process.kill();
         merge(&world.hub, "Secret", &hub, "db", label(Value::Null)).await;
         let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": null } } });
@@ -276,7 +275,7 @@ fn a_companion_and_a_copy_that_lose_their_labels_get_them_back_and_go_with_their
 }
 
 #[test]
-fn a_binding_that_the_hub_does_not_let_go_keeps_no_other_from_the_sweep() {
+fn sweep_with_an_undeletable_binding_deletes_the_others() {
     const STUCK: &str = "a-configmap";
     const OTHERS: [&str; 2] = ["b-configmap", "c-secret"];
     RUNTIME.block_on(async {
@@ -288,7 +287,7 @@ fn a_binding_that_the_hub_does_not_let_go_keeps_no_other_from_the_sweep() {
         let unless = format!("oldObject.metadata.namespace != '{hub}' || oldObject.metadata.name != '{STUCK}'");
         let kind = ("work.karmada.io", "resourcebindings");
         let rule = Refusal { name: &ns, kind, operation: "DELETE", unless: &unless };
-        // Until the rule stands it is somebody else's, which no sweep touches. In the order of names it comes first.
+        // Until the rule is in force the binding is foreign, and no sweep touches it. By name it sorts first.
         apply(&world.hub, binding(&hub, STUCK, "their-policy")).await;
         let bindings = api(&world.hub, "ResourceBinding", &hub);
         let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };

@@ -12,9 +12,10 @@ use crate::common::{
 
 const UNUSABLE: &str = "compute_kubeconfig_unusable";
 
-/// What was read at the start was used for ever: a credential that was rotated on disk ended, and so did the manager's access.
+/// The manager used the kubeconfig of its start for ever. After a rotation on disk the old credential expired, and the manager
+/// lost access.
 #[test]
-fn kubeconfig_that_changes_is_read_again_and_a_broken_one_told() {
+fn kubeconfig_changed_is_reloaded_and_broken_is_reported() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("rotated").await;
@@ -37,7 +38,7 @@ fn kubeconfig_that_changes_is_read_again_and_a_broken_one_told() {
         assert!(text.contains(&format!("but kubeconfig {}", file.display())), "{text}");
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(&world, &ns, "web", 1).await;
-        // Another text of the same: what a rotated Secret brings.
+        // Another text with the same content, as a rotated Secret brings it.
         fs::write(&file, format!("{good}\n")).unwrap();
         let (code, text) = told(0).await;
         assert_eq!((code, text.as_str()), (200, "ok\n"));

@@ -1,5 +1,5 @@
-//! Referenced data on real API servers: sharing, rotation, failures and their healing, and the causes of waits.
-//! On the shared bed; each test has a namespace of its own.
+//! Referenced data on real API servers: sharing, rotation, failures and recovery, and the reported causes. The tests use the
+//! shared bed, each in its own namespace.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// A template that uses a ConfigMap, a Secret, and a Secret to pull images with.
+/// Returns a template with these references in `envFrom`.
 pub fn using(references: &Value) -> Value {
     let mut template = template("docker.io/library/nginx:1");
     template["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = references.clone();
@@ -44,7 +44,7 @@ pub fn with(template: &Value, namespace: &str, name: &str, cities: &[&str], repl
     object
 }
 
-/// Waits until an object's condition has this reason, for as long as a person would; returns its message.
+/// Waits until an object's condition has this reason. Fails if that takes longer than a user would wait. Returns its message.
 pub async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
     let began = Instant::now();
     let message = eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
@@ -68,7 +68,7 @@ async fn value(client: &Client, kind: &str, namespace: &str, name: &str) -> Opti
 }
 
 #[test]
-fn shared_data_reaches_every_city_and_leaves_exactly_those_that_stop_needing_it() {
+fn shared_data_reaches_every_city_and_leaves_only_unused_ones() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -137,7 +137,7 @@ fn shared_data_reaches_every_city_and_leaves_exactly_those_that_stop_needing_it(
 }
 
 #[test]
-fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
+fn rotated_secret_reaches_every_cell_without_a_restart() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -155,7 +155,7 @@ fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
         };
         let before = (instances().await, copies(&world.dfw, &hub).await);
         let version = get(&world.hub, "Secret", &hub, "db").await.unwrap().resource_version();
-        // A label of the source's own is no change of its content.
+        // A label of the source is no change of its content.
         merge(&world.project, "Secret", &ns, "db", json!({ "metadata": { "labels": { "team": "a" } } })).await;
         apply(&world.project, secret(&ns, "db", "new")).await;
         eventually("the new value is everywhere", || async {
@@ -189,7 +189,7 @@ fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
     });
 }
 
-/// Where the Workload `web` is, of which Instance and deployment for one city are looked at.
+/// The place of the Workload `web`. Its Instance and its deployment in dfw are checked.
 struct Place<'a> {
     world: &'a World,
     ns: &'a str,
@@ -197,7 +197,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Waits until one of its objects gives this reason; returns its message.
+    /// Waits until one of its objects reports this reason. Returns the message.
     async fn says(&self, of: &str, type_: &str, want: &str) -> String {
         let Self { world, ns, hub } = self;
         match of {
@@ -210,12 +210,12 @@ impl Place<'_> {
 }
 
 #[test]
-fn each_failure_is_reported_and_heals_by_itself() {
+fn referenced_data_failures_are_reported_and_recover() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
         let (ns, hub) = world.namespace("fail").await;
-        // The same name for both kinds, one of them missing, and one that may be missing.
+        // A ConfigMap and a Secret with the same name, one of them missing, and an optional reference.
         let template = using(&json!([
             { "configMapRef": { "name": "same" } },
             { "secretRef": { "name": "same" } },
@@ -237,7 +237,7 @@ fn each_failure_is_reported_and_heals_by_itself() {
         say("workload", "Available", "SourceNotFound").await;
         assert!(get(&world.hub, "ConfigMap", &hub, "same").await.is_none(), "half of it helps nobody");
 
-        // Too large, then shrunk.
+        // The Secret is too large, then small enough.
         apply(&world.project, secret(&ns, "same", &"x".repeat(300 << 10))).await;
         let message = say("project", "ReferencedDataReady", "SourceTooLarge").await;
         assert!(message.contains("307200 bytes, 262144 is the limit"), "{message}");
@@ -250,7 +250,7 @@ fn each_failure_is_reported_and_heals_by_itself() {
         assert_eq!(value(&world.dfw, "ConfigMap", &hub, "same").await.unwrap().1, "map");
         assert_eq!(value(&world.dfw, "Secret", &hub, "same").await.unwrap().1, "c21hbGw=");
 
-        // The optional one turns up.
+        // The optional Secret is created.
         apply(&world.project, secret(&ns, "maybe", "there")).await;
         eventually("it is delivered", || async {
             value(&world.dfw, "Secret", &hub, "maybe").await.map(|_| ()).ok_or("not yet".to_owned())
@@ -261,9 +261,9 @@ fn each_failure_is_reported_and_heals_by_itself() {
     });
 }
 
-/// Whoever keeps a Secret may delete and create it again instead of updating it: its copy went and came each time.
+/// A tool may delete and recreate a Secret instead of updating it. The copy was deleted and recreated each time.
 #[test]
-fn optional_secret_that_is_replaced_keeps_its_copy() {
+fn optional_secret_replaced_keeps_its_copy() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -288,7 +288,7 @@ fn optional_secret_that_is_replaced_keeps_its_copy() {
         })
         .await;
         assert_eq!((uid(&world.hub).await, uid(&world.dfw).await), before);
-        // One that does not come back goes, for the deployment does without it.
+        // If the Secret does not return, its copy is deleted, because the deployment does not require it.
         delete(&world.project, "Secret", &ns, "token").await;
         eventually("its copy goes", || async {
             value(&world.dfw, "Secret", &hub, "token").await.map_or(Ok(()), |copy| Err(format!("{copy:?}")))
@@ -299,7 +299,7 @@ fn optional_secret_that_is_replaced_keeps_its_copy() {
 }
 
 #[test]
-fn a_source_that_is_deleted_while_in_use_is_reported_and_can_be_made_anew() {
+fn source_deleted_while_in_use_is_reported_and_can_be_recreated() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -309,7 +309,7 @@ fn a_source_that_is_deleted_while_in_use_is_reported_and_can_be_made_anew() {
         apply(&world.project, secret(&ns, "same", "small")).await;
         apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
         ready(world, &ns, "web", 1).await;
-        // The copy stays, and so does the instance; the condition says it.
+        // The copy and the Instance stay. The condition reports the missing source.
         let copy = value(&world.dfw, "Secret", &hub, "same").await;
         delete(&world.project, "Secret", &ns, "same").await;
         place.says("project", "ReferencedDataReady", "SourceNotFound").await;
@@ -318,7 +318,7 @@ fn a_source_that_is_deleted_while_in_use_is_reported_and_can_be_made_anew() {
             condition(&get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap(), "Ready")["status"],
             "True"
         );
-        // Created again, immutable this time, and replaced.
+        // The Secret is recreated as immutable, and then replaced.
         let mut immutable = secret(&ns, "same", "fixed");
         immutable["immutable"] = json!(true);
         apply(&world.project, immutable.clone()).await;
@@ -346,7 +346,7 @@ fn a_source_that_is_deleted_while_in_use_is_reported_and_can_be_made_anew() {
 }
 
 #[test]
-fn a_name_that_belongs_to_something_else_on_the_hub_is_reported() {
+fn companion_name_taken_on_the_hub_is_reported() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -372,12 +372,12 @@ fn a_name_that_belongs_to_something_else_on_the_hub_is_reported() {
 }
 
 #[test]
-fn a_copy_that_the_hub_refuses_is_reported_until_the_source_is_another() {
+fn companion_refused_by_the_hub_is_reported_until_the_source_changes() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
         let (ns, hub) = world.namespace("refused").await;
-        // Its copy names no service account, and no API server takes such a token.
+        // The copy names no service account, and every API server refuses such a token.
         let mut token = secret(&ns, "token", "t");
         token["type"] = json!("kubernetes.io/service-account-token");
         token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": "default" });
@@ -400,12 +400,12 @@ fn a_copy_that_the_hub_refuses_is_reported_until_the_source_is_another() {
 }
 
 #[test]
-fn a_source_that_may_not_be_read_is_reported_and_found_when_it_may() {
+fn source_without_read_permission_is_reported_until_granted() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
         let (ns, _) = world.namespace("forbidden").await;
-        // The way an administrator keeps an operator from Secrets: without get, with all else.
+        // An administrator can keep the operator from Secrets like this: without get, with all other verbs.
         let role = get(&world.project, "ClusterRole", "", "compute").await.unwrap();
         let mut rules = role.data["rules"].clone();
         for rule in rules.as_array_mut().unwrap() {

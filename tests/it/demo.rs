@@ -1,4 +1,4 @@
-//! The demo, as its command runs it.
+//! The demo, run as its command runs it.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use crate::common::RUNTIME;
 use testbed::demo::{Args, Step, run};
 
 #[test]
-fn the_demo_shows_what_it_promises() {
+fn demo_completes_every_step() {
     RUNTIME.block_on(async {
         let args = Args {
             once: true,

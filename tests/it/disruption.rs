@@ -1,5 +1,5 @@
-//! What happens when things break: servers away, managers killed, watches gone silent, objects nobody can read.
-//! Each test has a bed of its own: it breaks something that all see.
+//! Failures: unavailable servers, killed managers, silent watches, undecodable objects. Each test has its own bed, because a
+//! failure affects everything on it.
 
 use std::{
     collections::BTreeSet,
@@ -34,13 +34,13 @@ async fn world() -> Lent<World> {
 }
 
 #[test]
-fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
+fn managers_killed_during_a_rollout_finish_it_after_restart() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let (ns, hub) = world.namespace("killed").await;
         apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 3)).await;
         for round in 0_u64..6 {
-            // Any moment will do; different ones each time.
+            // Each round kills at another moment.
             tokio::time::sleep(Duration::from_millis(30 + 70 * round)).await;
             for operator in &mut world.operators {
                 operator.process.kill();
@@ -71,7 +71,7 @@ fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
         delete(&world.project, "Workload", &ns, "web").await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         world.operators[0].process.kill();
-        // What a manager that died at the worst moment may leave: a policy after its last deployment, a copy without an original.
+        // Residue of a manager that died at the worst moment: a policy without a deployment, and a copy without an original.
         let city = json!({ "topology.datum.net/city-code": "lhr", "meta.datumapis.com/upstream-namespace": ns });
         let mut ghost = deployment(&hub, "ghost", "lhr");
         ghost["metadata"]["labels"] = city;
@@ -87,7 +87,7 @@ fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
     });
 }
 
-/// Waits for these words in `/readyz`.
+/// Waits until `/readyz` fails with these words.
 async fn waits_for(operator: &Operator, words: &[&str]) {
     eventually(&format!("readiness says {words:?}"), || async {
         match operator.probe("/readyz").await {
@@ -99,27 +99,27 @@ async fn waits_for(operator: &Operator, words: &[&str]) {
 }
 
 #[test]
-fn what_start_up_waits_for_is_reported_and_is_no_crash() {
+fn start_up_obstacles_are_reported_by_readiness_without_a_crash() {
     RUNTIME.block_on(async {
         let world = world().await;
         let dir = world.bed.dir().to_path_buf();
         let start = |name: &str, project: PathBuf, hub: PathBuf| {
             let flags =
                 [format!("--kubeconfig={}", project.display()), format!("--federation-kubeconfig={}", hub.display())];
-            // Later flags of the same name would be refused, so this goes around the helper's own.
+            // The helper would add flags of the same name, and the operator refuses duplicates.
             Operator::with_flags(&dir, binary(), name, &["--enable-management-controllers", &flags[0], &flags[1]])
                 .unwrap()
         };
         let project = || world.bed.project.kubeconfig(&User::Operator);
         let hub = || world.bed.hub.kubeconfig(&User::Operator);
 
-        // A hub that is not there.
+        // The hub is unreachable.
         let port = free_port().unwrap();
         let nowhere = kubeconfig(&dir, "nowhere", port, &User::Operator).unwrap();
         let operator = start("unreachable", project(), nowhere);
         waits_for(&operator, &["propagationpolicies in hub", "refused"]).await;
 
-        // No permission: verb, resource and control plane are named.
+        // A permission is missing. Readiness names verb, resource and control plane.
         let operator = start("forbidden", hub(), hub());
         waits_for(
             &operator,
@@ -135,14 +135,14 @@ fn what_start_up_waits_for_is_reported_and_is_no_crash() {
                 .unwrap();
         waits_for(&operator, &["Lease default/", "cannot get resource \"leases\""]).await;
 
-        // A token that is not (or no longer) good.
+        // The token is invalid or expired.
         let text = std::fs::read_to_string(hub()).unwrap().replace(&*User::Operator.token(), "expired");
         let expired = dir.join("expired.kubeconfig");
         std::fs::write(&expired, text).unwrap();
         let operator = start("expired", project(), expired);
         waits_for(&operator, &["list workloaddeployments.compute.datumapis.com in hub", "Unauthorized"]).await;
 
-        // A definition that comes late.
+        // A definition is installed late.
         let name = "locationbindings.networking.datumapis.com";
         delete(&world.project, "CustomResourceDefinition", "", name).await;
         eventually("the definition is gone", || async {
@@ -166,7 +166,7 @@ fn what_start_up_waits_for_is_reported_and_is_no_crash() {
     });
 }
 
-/// A proxy in front of an API server. While `deaf`, connections that were open by then carry nothing more, and nobody is told.
+/// Starts a proxy in front of an API server. While `deaf` is set, existing connections hang without an error.
 pub(crate) async fn proxy(to: u16, deaf: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -202,11 +202,11 @@ pub(crate) async fn proxy(to: u16, deaf: Arc<AtomicBool>) -> u16 {
     port
 }
 
-/// Seconds of silence after which a watch counts as dead here.
+/// Seconds of silence after which a watch counts as dead in these tests.
 const SILENCE: u64 = 10;
 
 #[test]
-fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
+fn silent_watch_is_replaced_and_delays_no_other() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         world.operators[0].process.kill();
@@ -232,7 +232,7 @@ fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
 
         deaf.store(true, Ordering::SeqCst);
         let began = tokio::time::Instant::now();
-        // The project's watches are healthy: a change there is acted on at once, over a fresh connection to the hub.
+        // The watches of the project are healthy. A change there is handled at once, over a new connection to the hub.
         apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
         let copied = || async {
             let copy = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.ok_or("gone")?;
@@ -245,7 +245,7 @@ fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
             "no other watch waits for the silent one: {:?}",
             began.elapsed()
         );
-        // What the hub says comes through once the silent watch is replaced.
+        // Changes on the hub arrive after the silent watch is replaced.
         ready(&world, &ns, "web", 2).await;
         assert!(began.elapsed() < promised(Duration::from_secs(SILENCE + 15)), "{:?}", began.elapsed());
         let text = operator.metrics().await.unwrap();
@@ -261,9 +261,9 @@ fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
     });
 }
 
-/// Written while the definition is loose, as an older version of it may have been.
+/// The object is written while the definition is loose, as an older version of it may have been.
 #[test]
-fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
+fn undecodable_deployment_is_reported_and_affects_no_other() {
     RUNTIME.block_on(async {
         let world = world().await;
         let (ns, hub) = world.namespace("undecodable").await;
@@ -312,7 +312,7 @@ fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
         apply(&world.project, workload(&ns, "good", &["dfw"], 1)).await;
         ready(&world, &ns, "good", 1).await;
         assert!(get(&world.hub, "WorkloadDeployment", &hub, "bad").await.is_some(), "unknown is not absent");
-        // Mended, it is looked after again.
+        // After the repair, the deployment is reconciled again.
         merge(&world.project, "WorkloadDeployment", &ns, "bad", json!({ "spec": { "scaleSettings": null } })).await;
         merge(
             &world.project,
@@ -335,7 +335,7 @@ fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_read_is_told_and_left_alone() {
+fn undecodable_policy_is_reported_and_kept() {
     RUNTIME.block_on(async {
         let world = world().await;
         if world.bed.stand_in().is_none() {
@@ -354,7 +354,7 @@ fn a_policy_that_cannot_be_read_is_told_and_left_alone() {
             if notes.len() == 1 && notes[0].contains("invalid type") { Ok(()) } else { Err(format!("{notes:?}")) }
         })
         .await;
-        // Not even its last deployment takes it along: what it is for, nobody knows.
+        // Even its last deployment does not remove the policy, because its purpose is unknown.
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("the deployment is gone", || async {
             get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.map_or(Ok(()), |_| Err("there".to_owned()))
@@ -363,6 +363,6 @@ fn a_policy_that_cannot_be_read_is_told_and_left_alone() {
         assert!(get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.is_some());
         merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", json!({ "spec": { "propagateDeps": true } })).await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
-        rights::shown(&world, world.since(), "a_policy_that_cannot_be_read_is_told_and_left_alone");
+        rights::shown(&world, world.since(), "undecodable_policy_is_reported_and_kept");
     });
 }

@@ -1,5 +1,5 @@
-//! What runs keeps its data while something else that it refers to is missing, and whatever is written over the list of those
-//! who use it. On the shared bed.
+//! Running deployments keep their data while another reference is missing, and after any edit of the list of users. The test uses
+//! the shared bed.
 
 use crate::{
     common::{RUNTIME, World, apply, beds::shared, copies, delete, eventually, get, merge, ready},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const LIST: &str = "compute.datumapis.com/referenced-by";
 const EXPECTED: &str = "compute.datumapis.com/expected-referenced-data";
 
-/// Waits until the companion names these deployments and none else; answers with its uid.
+/// Waits until the companion names exactly these deployments. Returns its uid.
 async fn named(world: &World, hub: &str, ns: &str, users: &[&str]) -> String {
     let wanted: Vec<String> = users.iter().map(|user| format!("{ns}/{user}")).collect();
     eventually(&format!("the companion names {wanted:?}"), || async {
@@ -23,7 +23,7 @@ async fn named(world: &World, hub: &str, ns: &str, users: &[&str]) -> String {
     .await
 }
 
-/// Waits until the cell of dfw has this value, and makes sure that the copy of the deployment there has it promised still.
+/// Waits until the cell of dfw has this value. Asserts that the copy of the deployment still lists the Secret.
 async fn in_dfw(world: &World, hub: &str, value: &str) {
     eventually(&format!("{value} is in dfw"), || async {
         let secret = get(&world.dfw, "Secret", hub, "db").await.ok_or("it is not there")?;
@@ -35,10 +35,10 @@ async fn in_dfw(world: &World, hub: &str, value: &str) {
     assert!(expected.contains(&"Secret/db".to_owned()), "{expected:?}");
 }
 
-/// Found by reading: the Secret that a deployment shares with another city was made anew while a ConfigMap of its own was
-/// missing, and was taken from its cell until that was back; nothing said so.
+/// A Secret shared with another city was recreated while a ConfigMap of one deployment was missing. The cell of that deployment
+/// lost the Secret until the ConfigMap returned, and no condition reported it.
 #[test]
-fn a_secret_that_is_made_anew_reaches_whoever_runs_with_it_while_another_source_is_missing() {
+fn recreated_secret_reaches_running_deployments_while_another_source_is_missing() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -67,7 +67,7 @@ fn a_secret_that_is_made_anew_reaches_whoever_runs_with_it_while_another_source_
         let renewed = named(world, &hub, &ns, &users).await;
         assert_ne!(renewed, before, "nothing but a new one can have the new content");
 
-        // Somebody writes over the list, and takes it off: it comes back, and the copies stay what they are.
+        // The list is overwritten and removed. It is restored, and the copies stay the same.
         let running = get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid();
         for list in [json!(format!("[\"{ns}/ghost\"]")), json!("not a list"), Value::Null] {
             let edit = json!({ "metadata": { "annotations": { LIST: list } } });

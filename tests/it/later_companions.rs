@@ -1,4 +1,5 @@
-//! A Karmada that hears of the first of several companions of one kind alone (its issue 6924) is not believed.
+//! The operator detects a Karmada that only notices the first of several dependencies of one kind (its issue 6924), and does not
+//! rely on it.
 
 use crate::{
     common::{
@@ -13,7 +14,7 @@ use crate::{
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// A Workload in one city with two Secrets: `db`, and `late`.
+/// Deploys a Workload in one city with two Secrets: `db` and `late`.
 async fn deploy(world: &World, ns: &str) {
     let mut object = using(ns, &["dfw"]);
     let of = |name: &str| json!({ "secretRef": { "name": name } });
@@ -28,7 +29,7 @@ async fn deploy(world: &World, ns: &str) {
     ready(world, ns, "web", 1).await;
 }
 
-/// Has the second Secret come to the hub once more, after the binding of its deployment.
+/// Recreates the second Secret on the hub, after the binding of its deployment.
 async fn come_later(world: &World, hub: &str) {
     let companion = get(&world.hub, "Secret", hub, "late").await.unwrap();
     delete(&world.hub, "Secret", hub, "late").await;
@@ -45,7 +46,7 @@ async fn come_later(world: &World, hub: &str) {
 }
 
 #[test]
-fn the_way_to_dependencies_waits_where_karmada_does_not_hear_of_what_comes_later() {
+fn migration_to_dependencies_with_karmada_issue_6924_waits() {
     RUNTIME.block_on(async {
         let management = "timing:\n  probeTimeoutSeconds: 8\n".to_owned();
         let mut world = alone(Wish { management, ..Wish::default() }).await;
@@ -62,7 +63,7 @@ fn the_way_to_dependencies_waits_where_karmada_does_not_hear_of_what_comes_later
         let (ns, hub) = world.namespace("waits").await;
         world.operators[0].process.kill();
         as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
-        // Any word of the cell about the deployment would have Karmada look at all of its companions.
+        // Any status of the cell would make Karmada read all dependencies of the deployment.
         let cell = world.of_cell("dfw");
         world.operators[cell].process.kill();
         world.bed.stand_in().unwrap().hear_of_later(false);
@@ -79,7 +80,7 @@ fn the_way_to_dependencies_waits_where_karmada_does_not_hear_of_what_comes_later
         let policy = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.unwrap();
         assert_eq!(policy.data["spec"]["resourceSelectors"].as_array().unwrap().len(), 3, "it stays with its claims");
         assert!(get(&world.dfw, "Secret", &done_hub, "late").await.is_none(), "Karmada has not heard of it");
-        // Upgraded, it goes on by itself.
+        // After the upgrade of Karmada, the migration continues by itself.
         world.bed.stand_in().unwrap().hear_of_later(true);
         eventually("all is by need", || migrated(&world, &hub)).await;
         watching.abort();

@@ -1,4 +1,4 @@
-//! Fields of later versions of the definitions travel to the cell and back, and a project that is suspended stands still.
+//! Fields of newer versions of the definitions reach the cell and return. A suspended deployment does not change.
 
 use crate::common::{
     RUNTIME, World, api, apply, beds::shared, condition, eventually, get, list, merge, never, ready, workload,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const WD: &str = "web-p-ord";
 
-/// Everything of a template that later versions of the definitions have.
+/// Returns a Workload with every template field of the newer definitions.
 fn with_later_fields(ns: &str) -> Value {
     let mut object = workload(ns, "web", &["ord"], 1);
     let spec = &mut object["spec"]["template"]["spec"];
@@ -28,7 +28,7 @@ fn with_later_fields(ns: &str) -> Value {
 }
 
 #[test]
-fn later_fields_arrive_in_the_cell_and_come_back() {
+fn newer_fields_arrive_in_the_cell_and_return() {
     RUNTIME.block_on(async {
         let world = shared().await;
         let (ns, hub) = world.namespace("later").await;
@@ -71,7 +71,7 @@ fn later_fields_arrive_in_the_cell_and_come_back() {
     });
 }
 
-/// What the cell's Instances are: name, uid, image, and the reasons of `Ready` and `Available`, the provider's own word.
+/// Returns the Instances of the cell: name, uid, image, and the reasons of `Ready` and of the provider's own `Available`.
 async fn instances(world: &World, hub: &str) -> Vec<(String, String, String, [String; 2])> {
     let all = list(&world.ord, "Instance", hub).await;
     let image = |spec: &Value| spec["runtime"]["sandbox"]["containers"][0]["image"].as_str().unwrap().to_owned();
@@ -81,7 +81,7 @@ async fn instances(world: &World, hub: &str) -> Vec<(String, String, String, [St
 }
 
 #[test]
-fn what_is_suspended_stands_still_and_goes_on() {
+fn suspended_deployment_does_not_change_and_resumes() {
     RUNTIME.block_on(async {
         let world = shared().await;
         let (ns, hub) = world.namespace("suspended").await;

@@ -1,4 +1,4 @@
-//! Of several replicas one leads.
+//! Leader election among several replicas.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use testbed::{admission::Webhooks, operator::Operator};
 
 const LEASE: &str = "e98b06c6.datumapis.com";
 
-/// Which of these say that they lead.
+/// Returns the replicas that report leadership.
 async fn leaders(replicas: &[Operator]) -> Vec<usize> {
     let mut leaders = Vec::new();
     for (index, replica) in replicas.iter().enumerate() {
@@ -36,11 +36,11 @@ async fn the_leader(replicas: &[Operator]) -> Result<usize, String> {
 }
 
 #[test]
-fn of_two_replicas_one_leads_and_the_other_takes_over() {
+fn leader_election_second_replica_takes_over() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         world.operators[0].process.kill(); // it runs without a Lease
-        // The first one makes it.
+        // The first replica creates the Lease.
         let leases = api(&world.project, "Lease", "compute-system");
         let _ = leases.delete(LEASE, &DeleteParams::default()).await;
         let replica = |name: &str| Operator::management(&world.bed, binary(), name, &["--leader-elect"]).unwrap();
@@ -54,13 +54,13 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         ready(&world, &ns, "web", 1).await;
         assert_eq!(leaders(&replicas).await, vec![leader], "and only one");
 
-        // Killed: the other waits until the Lease has run out.
+        // The leader is killed: the other replica waits until the Lease expires.
         replicas[leader].process.kill();
         apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
         ready(&world, &ns, "web", 2).await;
         let mut survivor = replicas.remove(1 - leader);
 
-        // Asked to end: the Lease is given up, and the next one leads at once.
+        // The leader is stopped: it releases the Lease, and the next replica leads at once.
         let mut next = replica("replica-c");
         next.wait_ready().await.unwrap();
         assert_eq!(survivor.process.stop(promised(Duration::from_secs(10))).await, 0, "within the grace period");
@@ -70,19 +70,19 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
         next.process.stop(Duration::from_secs(10)).await;
-        rights::shown(&world, world.since(), "of_two_replicas_one_leads_and_the_other_takes_over");
+        rights::shown(&world, world.since(), "leader_election_second_replica_takes_over");
         let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
         again.wait_ready().await.unwrap();
         world.operators[0] = again;
     });
 }
 
-/// Blanks before a question, more than are sent while it waits.
+/// Number of blanks before an admission request. More than are sent during the test.
 const BLANKS: usize = 600;
 
-/// With the Lease the webhooks' server ended at once, and a question that was under way was refused.
+/// The webhook server stopped with the loss of the Lease, and refused an admission request in progress.
 #[test]
-fn a_question_that_is_under_way_while_the_lease_is_lost_is_answered() {
+fn webhook_request_in_progress_during_lease_loss_is_answered() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         world.operators[0].process.kill();
@@ -98,7 +98,7 @@ fn a_question_that_is_under_way_while_the_lease_is_lost_is_answered() {
         let question = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "r-1", "operation": "CREATE",
         } });
-        // A body in which nothing comes for a second is ended: this one comes a blank at a time.
+        // The server ends a request whose body pauses for a second. This body arrives blank by blank.
         let question = format!("{}{question}", " ".repeat(BLANKS));
         let head = format!(
             "POST /mutate-compute-datumapis-com-v1alpha-workload HTTP/1.1\r\nHost: localhost\r\n\

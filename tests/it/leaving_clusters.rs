@@ -1,4 +1,4 @@
-//! Clusters that a city is to leave: one that is drained in vain while the manager restarts, and one that is deleted.
+//! Clusters that a city leaves: one whose drain fails while the manager restarts, and one that is deleted.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 const DRAIN: &str = "compute.datumapis.com/drain";
 const FAILED: &str = "compute.datumapis.com/drain-failed";
-/// Karmada's own, by which a Cluster waits until nothing is bound to it.
+/// Karmada's finalizer, which keeps a Cluster until nothing is bound to it.
 const FINALIZER: &str = "karmada.io/cluster-controller";
 
 async fn drain(world: &World, on: bool) {
@@ -26,7 +26,7 @@ async fn drain(world: &World, on: bool) {
     merge(&world.hub, "Cluster", "", "cell-dfw", patch).await;
 }
 
-/// What a drain in vain has come to: it is told on the Cluster and on the deployment, and counted.
+/// Fails unless the failed drain is reported on the Cluster and on the deployment, and counted.
 async fn is_told(world: &World, ns: &str, why: &str) -> Result<(), String> {
     let events = list(&world.hub, "Event", "default").await;
     let notes = events.iter().filter(|event| event.data["reason"] == "DrainFailed").map(|event| &event.data["note"]);
@@ -44,14 +44,14 @@ async fn is_told(world: &World, ns: &str, why: &str) -> Result<(), String> {
     if counted { Ok(()) } else { Err("the gauge does not count it".to_owned()) }
 }
 
-/// What the policy of the city says of the drain, and how often what it asks for has changed.
+/// Returns the drain failure on the city's policy, and the generation of the policy.
 async fn said(world: &World, hub: &str) -> (Option<String>, Option<i64>) {
     let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.unwrap();
     (policy.annotations().get(FAILED).cloned(), policy.metadata.generation)
 }
 
 #[test]
-fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
+fn failed_drain_is_reported_by_the_next_manager_and_not_restarted() {
     RUNTIME.block_on(async {
         let management = "timing:\n  drainArrivalSeconds: 20\n  drainRetrySeconds: 2\n  policyPollSeconds: 0.5\n";
         let mut world = alone(Wish { management: management.into(), ..Wish::default() }).await;
@@ -60,7 +60,7 @@ fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
         ready(&world, &ns, "web", 1).await;
         guarded(&world, &hub, "cell-dfw").await;
         label(&world.hub, "cell-ord", Some("dfw")).await;
-        // Nothing runs where it is sent.
+        // No Instance becomes ready on the target.
         world.bed.serve_instances_of("ord", false).await.unwrap();
         drain(&world, true).await;
         let why = format!("{hub} did not arrive on cell-ord");
@@ -74,7 +74,7 @@ fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
         ready(&world, &ns, "web", 1).await;
         let before = (said(&world, &hub).await, uids(&world.dfw, &hub).await);
         assert!(before.0.0.as_ref().is_some_and(|text| text.contains("cell-ord")), "{before:?}");
-        // The next manager knows of it by the policy alone.
+        // The next manager knows the failure only from the policy.
         world.operators[0].process.kill();
         for event in list(&world.hub, "Event", "default").await {
             delete(&world.hub, "Event", "default", &event.name_any()).await;
@@ -86,7 +86,7 @@ fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
             (now != before || !uids(&world.ord, &hub).await.is_empty()).then_some(now)
         })
         .await;
-        // Asked for anew, it is.
+        // A new request starts the drain again.
         world.bed.serve_instances_of("ord", true).await.unwrap();
         drain(&world, false).await;
         eventually("it is called off", || async {
@@ -105,9 +105,10 @@ fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
     });
 }
 
-/// Somebody deletes the Cluster of a city. Karmada keeps it until nothing is bound to it, and takes away at once what it has.
+/// A user deletes the Cluster of a city. Karmada keeps the Cluster until nothing is bound to it, and removes its deployments at
+/// once.
 #[test]
-fn what_a_cluster_had_that_is_deleted_is_served_by_its_ready_successor() {
+fn deployments_of_a_deleted_cluster_move_to_its_ready_successor() {
     RUNTIME.block_on(async {
         let management = "timing:\n  policyPollSeconds: 0.5\n";
         let world = alone(Wish { management: management.into(), ..Wish::default() }).await;
@@ -151,7 +152,7 @@ fn what_a_cluster_had_that_is_deleted_is_served_by_its_ready_successor() {
         })
         .await;
         let before = uids(&world.ord, &places[0].1).await;
-        // It joins again under its name and label: what has gone stays where it is.
+        // The Cluster joins again with its name and label. The moved deployments stay where they are.
         world.bed.join("dfw").await.unwrap();
         never_within(Duration::from_secs(2), "it moves back", || async {
             let now = uids(&world.ord, &places[0].1).await;

@@ -1,4 +1,4 @@
-//! What is left on the hub when a project's namespace goes while no manager can see it: it goes at the next sweep.
+//! Objects on the hub whose project namespace is deleted while no manager runs. The next sweep deletes them.
 
 use crate::common::{
     RUNTIME, World, apply,
@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Deletes a namespace of the project, and takes every finalizer off what is in it: somebody who could not wait.
+/// Deletes a namespace of the project, and removes every finalizer in it, as an impatient user does.
 async fn force_away(world: &World, namespace: &str) {
     delete(&world.project, "Namespace", "", namespace).await;
     eventually("the namespace is gone", || async {
@@ -33,14 +33,14 @@ async fn force_away(world: &World, namespace: &str) {
     .await;
 }
 
-/// Everything of ours in a namespace of the hub, or of a cell.
+/// Returns the operator's objects in a namespace of the hub or of a cell.
 async fn held(client: &Client, namespace: &str) -> Vec<String> {
     let mut held = Vec::new();
     let kinds = ["WorkloadDeployment", "Instance", "Secret", "ConfigMap"];
     let on_hub = ["PropagationPolicy", "ResourceBinding"];
     let is_hub = get(client, "CustomResourceDefinition", "", "resourcebindings.work.karmada.io").await.is_some();
     for kind in kinds.into_iter().chain(on_hub.into_iter().filter(|_| is_hub)) {
-        // Of Secrets and ConfigMaps, what any cluster puts into every namespace is not meant.
+        // Secrets and ConfigMaps that a cluster creates in every namespace do not count.
         let ours = |name: &str| !matches!(kind, "Secret" | "ConfigMap") || name == "db";
         let names = list(client, kind, namespace).await.into_iter().map(|object| object.name_any());
         held.extend(names.filter(|name| ours(name)).map(|name| format!("{kind}/{name}")));
@@ -48,7 +48,7 @@ async fn held(client: &Client, namespace: &str) -> Vec<String> {
     held
 }
 
-/// The binding of a deployment's copy that is not there.
+/// Returns a binding of a deployment copy that does not exist.
 fn lost_binding(hub: &str) -> Value {
     json!({
         "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -61,7 +61,7 @@ fn lost_binding(hub: &str) -> Value {
 }
 
 #[test]
-fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep() {
+fn hub_objects_of_a_namespace_deleted_during_downtime_are_swept() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let mut places = Vec::new();
@@ -84,7 +84,7 @@ fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_firs
         for (ns, _) in [gone, anew] {
             force_away(&world, ns).await;
         }
-        // Of the same name, and another one: what it holds keeps nothing of the old one's alive.
+        // The new namespace has the same name. Its objects keep nothing of the old one alive.
         let new_hub = world.namespace_in(&world.project, &anew.0).await;
         assert_ne!(new_hub, anew.1);
         apply(&world.project, secret(&anew.0)).await;
@@ -92,11 +92,11 @@ fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_firs
         for (_, hub) in [gone, anew] {
             assert!(held(&world.dfw, hub).await.iter().any(|what| what == "Secret/db"), "nobody has told the cell");
         }
-        // A binding that has outlived its copy (fact 14), and a copy that somebody has taken the label off.
+        // A binding that outlived its copy (fact 14), and a copy without its label.
         apply(&world.hub, lost_binding(&gone.1)).await;
         let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": null } } });
         merge(&world.hub, "WorkloadDeployment", &gone.1, "web-p-dfw", unlabelled).await;
-        // And a hub namespace that has lost the label by which it is found.
+        // A hub namespace without the label by which the operator finds it.
         let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-cluster-name": null } } });
         merge(&world.hub, "Namespace", "", &gone.1, unlabelled).await;
         let began = Instant::now();
@@ -122,11 +122,7 @@ fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_firs
         assert!(get(&world.hub, "Namespace", "", &gone.1).await.is_some(), "hub namespaces stay");
         let kept = get(&world.hub, "Namespace", "", &stays.1).await.unwrap();
         assert!(kept.annotations().contains_key("compute.datumapis.com/kept-by"), "it says who keeps it: {kept:?}");
-        rights::shown(
-            &world,
-            world.since(),
-            "what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep",
-        );
+        rights::shown(&world, world.since(), "hub_objects_of_a_namespace_deleted_during_downtime_are_swept");
         for (ns, _) in [anew, stays] {
             delete(&world.project, "Workload", ns, "web").await;
         }

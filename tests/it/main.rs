@@ -1,8 +1,8 @@
 //! The operator on real API servers: project, hub, cells, and back.
 //!
-//! Every test of this binary has a thread and waits there for its turn on a bed (see `common::beds`): several share one,
-//! a namespace each; those that break something, or need an operator of their own making, have one for themselves; and
-//! those about many projects, and about Karmada alone, have theirs. The beds stand side by side.
+//! Every test of this binary has a thread and waits there for its turn on a bed (see `common::beds`). Many tests share one bed,
+//! each in its own namespace. A test that breaks something or starts its own operator has a bed alone. Tests of many projects and
+//! of Karmada itself have their own beds. All beds run in parallel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../common/mod.rs"]

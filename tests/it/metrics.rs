@@ -1,4 +1,4 @@
-//! Every metric is provoked: here, one after the other, or in the test that the table names.
+//! Every metric is provoked: here, or in the test that the table names.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::common::{
 use serde_json::json;
 use testbed::{bed::bind_location, neighbours::Reach};
 
-/// Where a metric is seen to move.
+/// The place where a metric changes.
 enum Seen {
-    /// With an application that uses a Secret and is served.
+    /// Here, with an application that uses a Secret and runs.
     Served,
-    /// By a provocation of its own.
+    /// Here, by this provocation.
     Provoked(Provocation),
-    /// In another test, whose source says so.
+    /// In another test, whose source names the metric.
     Elsewhere(&'static str),
 }
 
@@ -97,15 +97,15 @@ const METRICS: [(&str, Seen); 55] = [
     ("leader_election_master_status", Served),
 ];
 
-/// Each is measured by itself.
+/// Each leg is measured separately.
 const LEGS: [&str; 3] = ["project_to_hub", "hub_to_cell", "status_back"];
 
-/// Queues are empty again before anybody looks, and workers idle: of these it is enough that they are told.
+/// Queues are empty and workers idle when the test reads these metrics. It is enough that they are exported.
 const AT_REST: [&str; 2] = ["workqueue_depth", "controller_runtime_active_workers"];
 
 #[test]
-fn the_table_names_every_metric() {
-    // A family that has counted nothing yet is not in the text that operators tell.
+fn metrics_table_names_every_metric() {
+    // A family without a count is not in the exported text.
     let families = ["controller_runtime_", "workqueue_", "rest_client_", "compute_", "leader_election_", "process_"];
     let source = concat!(include_str!("../../src/metrics/families.rs"), include_str!("../../src/metrics/process.rs"));
     let registered: BTreeSet<&str> = source
@@ -124,7 +124,7 @@ fn the_table_names_every_metric() {
     }
 }
 
-/// The sum of a metric over all operators and labels, if anybody tells it.
+/// Returns the sum of a metric over all operators and labels, or `None` if no operator exports it.
 async fn value(world: &World, name: &str) -> Option<f64> {
     let mut sum = None;
     for operator in &world.operators {
@@ -139,7 +139,7 @@ async fn value(world: &World, name: &str) -> Option<f64> {
     sum
 }
 
-/// Waits until a gauge counts nothing: what an earlier cause has left in it is over.
+/// Waits until a gauge is zero, so that an earlier cause no longer counts.
 async fn settled(world: &World, name: &str) {
     eventually(&format!("{name} counts nothing"), || async {
         let now = value(world, name).await.unwrap_or_default();
@@ -148,7 +148,7 @@ async fn settled(world: &World, name: &str) {
     .await;
 }
 
-/// Within so long a repair has come, where there is one to come.
+/// Time within which a due repair is done.
 const ENOUGH: Duration = Duration::from_secs(40);
 
 async fn moves(world: &World, name: &str, before: Option<f64>) {
@@ -170,7 +170,7 @@ struct Stage {
 }
 
 #[test]
-fn every_metric_moves_when_it_is_provoked() {
+fn metrics_change_when_provoked() {
     RUNTIME.block_on(async {
         let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
         let world = alone(wish).await;
@@ -191,7 +191,7 @@ fn every_metric_moves_when_it_is_provoked() {
             match seen {
                 Served => moves(&stage.world, name, None).await,
                 Provoked(how) => {
-                    // Seen: what an earlier provocation had left behind was counted a moment after a gauge had counted nothing.
+                    // Leftovers of an earlier provocation were counted a moment after the gauge had been zero.
                     let before = if name.ends_with("_total") {
                         value(&stage.world, name).await
                     } else {
@@ -199,7 +199,7 @@ fn every_metric_moves_when_it_is_provoked() {
                         None
                     };
                     stage.provoke(how).await;
-                    // Seen: real Karmada brought the binding back by itself, as something else had it look at that moment.
+                    // Real Karmada recreated the binding by itself, because another event triggered it at that moment.
                     for _ in 0..if matches!(how, BindingTaken) { 3 } else { 0 } {
                         if tokio::time::timeout(ENOUGH, moves(&stage.world, name, before)).await.is_ok() {
                             break;
@@ -223,7 +223,7 @@ impl Stage {
                 world.bed.hub.stop_api_server();
                 self.changes += 1;
                 let mut changed = using(&self.ns, &["dfw"]);
-                // Only what differs from the last time is something to do.
+                // Only a difference from the last change causes a write.
                 changed["spec"]["template"]["metadata"]["annotations"]["change"] = json!(self.changes.to_string());
                 apply(&world.project, changed).await;
             }

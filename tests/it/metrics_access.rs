@@ -1,4 +1,4 @@
-//! Metrics over TLS: who may read them, and a certificate that changes while they are read.
+//! Metrics over TLS: access control, and a certificate that changes during scrapes.
 
 use std::{
     path::Path,
@@ -27,13 +27,13 @@ use crate::common::{
 
 const NS: &str = "compute-system";
 const GOOD_UNTIL: &str = "compute_certificate_expiration_timestamp_seconds";
-const TEST: &str = "metrics_are_for_whom_the_api_server_allows_them";
+const TEST: &str = "metrics_are_readable_only_with_permission_of_the_api_server";
 
-/// Whose certificates a scraper believes.
+/// The certificates that a scraper trusts.
 pub enum Trust<'a> {
-    /// It does not look.
+    /// Any certificate.
     Nobody,
-    /// Those of the authority in this file.
+    /// Certificates of the authority in this file.
     Authority(&'a Path),
 }
 
@@ -57,19 +57,19 @@ async fn get(client: &Client) -> Result<String, u16> {
     let request = http::Request::get("/metrics").body(kube::client::Body::empty()).unwrap();
     let answer = client.send(request).await.unwrap_or_else(|e| panic!("no answer: {e:?}"));
     let code = answer.status().as_u16();
-    // Whoever may not read keeps none of the few connections.
+    // A refused client keeps none of the few connections.
     let closes = answer.headers().get("connection").is_some_and(|said| said == "close");
     assert_eq!(closes, code != 200, "{code}: {:?}", answer.headers());
     let body = axum::body::to_bytes(axum::body::Body::new(answer.into_body()), 16 << 20).await.unwrap();
     if code == 200 { Ok(String::from_utf8(body.to_vec()).unwrap()) } else { Err(code) }
 }
 
-/// The metrics text, or the status code that came instead.
+/// Returns the text of the metrics, or the status code of the refusal.
 pub async fn scrape(port: u16, token: &str, trust: &Trust<'_>) -> Result<String, u16> {
     get(&scraper(port, token, trust)).await
 }
 
-/// The bed's manager with metrics over TLS on this port.
+/// Restarts the bed's manager with metrics over TLS. Returns the port.
 async fn secured(world: &mut World, tls: &str) -> u16 {
     let port = free_port().unwrap();
     let config = format!("metricsServer:\n  bindAddress: 127.0.0.1:{port}\n{tls}");
@@ -83,7 +83,7 @@ async fn secured(world: &mut World, tls: &str) -> u16 {
     port
 }
 
-/// What a plain request to a port gets.
+/// Returns the answer to a plain HTTP request.
 async fn plain(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -93,7 +93,7 @@ async fn plain(port: u16) -> String {
 }
 
 #[test]
-fn metrics_are_for_whom_the_api_server_allows_them() {
+fn metrics_are_readable_only_with_permission_of_the_api_server() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         let since = world.since();
@@ -118,7 +118,7 @@ fn metrics_are_for_whom_the_api_server_allows_them() {
         assert!(own.contains("leader_election_master_status"), "and plain where somebody did");
         rights::shown(&world, since, TEST);
 
-        // Scraped often, asked seldom.
+        // Many scrapes cause few token reviews.
         let mark = Audit::mark(&world.bed.project);
         let client = scraper(port, &reader, &Trust::Nobody);
         for _ in 0..100 {
@@ -127,14 +127,14 @@ fn metrics_are_for_whom_the_api_server_allows_them() {
         let asked = mark.requests().unwrap().into_iter().filter(|request| request.resource == "tokenreviews").count();
         assert!(asked <= 1, "{asked} questions for 100 scrapes");
 
-        // A right that is given counts soon.
+        // A granted right takes effect soon.
         allow(&world.project, "other").await;
         eventually("the other one may as well", || async {
             scrape(port, &other, &Trust::Nobody).await.map_err(|code| code.to_string())
         })
         .await;
 
-        // While nobody can be asked, whoever was allowed may go on, and nobody else begins.
+        // While the API server is unavailable, an already allowed reader may continue, and no new one is admitted.
         world.bed.project.stop_api_server();
         assert!(scrape(port, &reader, &Trust::Nobody).await.is_ok());
         assert_eq!(scrape(port, "some.body.new", &Trust::Nobody).await.map(drop), Err(503));
@@ -150,7 +150,7 @@ fn metrics_are_for_whom_the_api_server_allows_them() {
     });
 }
 
-/// Puts a certificate of the bed in place, as a kubelet does.
+/// Replaces the certificate files with a pair of the bed, as a kubelet does.
 fn put(from: &Path, to: &Path, name: &str) {
     for (file, end) in [("tls.key", "key"), ("tls.crt", "crt")] {
         let beside = to.join(format!("{file}.new"));
@@ -160,7 +160,7 @@ fn put(from: &Path, to: &Path, name: &str) {
 }
 
 #[test]
-fn a_certificate_that_changes_costs_no_scrape() {
+fn metrics_certificate_change_fails_no_scrape() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         let dir = world.bed.dir().to_path_buf();
@@ -169,7 +169,7 @@ fn a_certificate_that_changes_costs_no_scrape() {
         let port = secured(&mut world, &format!("  tls: {{ certDir: {} }}\n", certificates.display())).await;
         let token = account(&world.project, "scraper").await;
         allow(&world.project, "scraper").await;
-        // As the Go operator's: nobody can verify it yet, and whoever does not look may scrape.
+        // As with the Go operator, the manager serves metrics before it has a certificate. No client can verify it yet.
         eventually("metrics are told before there is a certificate", || async {
             scrape(port, &token, &Trust::Nobody).await.map_err(|code| code.to_string())
         })
@@ -194,7 +194,7 @@ fn a_certificate_that_changes_costs_no_scrape() {
                 let (done, scrapes, token, authority) =
                     (done.clone(), scrapes.clone(), token.clone(), authority.clone());
                 tokio::spawn(async move {
-                    // Two keep their connection, two make one for each.
+                    // Two clients keep their connection. Two open a new one for each scrape.
                     let mut client = scraper(port, &token, &Trust::Authority(&authority));
                     while !done.load(Ordering::Relaxed) {
                         assert!(get(&client).await.is_ok());
@@ -221,7 +221,7 @@ fn a_certificate_that_changes_costs_no_scrape() {
             tokio::time::timeout(Duration::from_mins(1), task).await.unwrap().unwrap();
         }
 
-        // Until when it is good is told of the one that is served.
+        // The metric shows the expiry of the served certificate.
         let good_until = |seconds: &str| format!("{GOOD_UNTIL}{{certificate=\"metrics\"}} {seconds}\n");
         let text = scrape(port, &token, &Trust::Authority(&authority)).await.unwrap();
         assert!(text.contains(&good_until("67090118400")), "the bed's are good until 4096: {text}");

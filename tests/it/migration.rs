@@ -1,4 +1,4 @@
-//! From claims to dependencies and back: nothing in use is taken away, wherever the manager dies on the way.
+//! The migration from claims to dependencies and back. It never removes data in use, wherever the manager dies.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use kube::{
 use serde_json::{Value, json};
 use testbed::operator::Operator;
 
-/// The city's policy as the Go operator writes it: it claims companions for its city.
+/// Returns the city's policy as the Go operator writes it, which claims companions for its city.
 pub fn of_go(hub: &str, city: &str) -> Value {
     let label = json!({ "matchLabels": { "topology.datum.net/city-code": city } });
     let companions = json!({ "matchLabels": { "compute.datumapis.com/referenced-data": "true" } });
@@ -39,7 +39,7 @@ pub fn of_go(hub: &str, city: &str) -> Value {
     })
 }
 
-/// Puts the hub into the state that the Go operator leaves: one city has the Secret by its policy's claim, the other
+/// Brings the hub into the state that the Go operator leaves. One city has the Secret through its policy's claim, and the other
 /// waits for ever (fact 21).
 pub async fn as_go_left_it(world: &World, places: &[Place]) {
     for Place { ns, .. } in places {
@@ -82,10 +82,10 @@ pub async fn as_go_left_it(world: &World, places: &[Place]) {
     }
 }
 
-/// What stood where a copy in use is, by uid, and the task that notes it.
+/// All states of a copy in use, by uid, and the task that records them.
 pub type Watched = (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>);
 
-/// Watches the copy in use of each of these places, in dfw, from now on.
+/// Watches the copy in use of each of these places in dfw.
 pub async fn watch_copies(world: &World, places: &[Place]) -> Vec<Watched> {
     let watched: Vec<Watched> = places.iter().map(|place| watch_copy(&world.dfw, &place.hub)).collect();
     for (seen, _) in &watched {
@@ -97,7 +97,7 @@ pub async fn watch_copies(world: &World, places: &[Place]) -> Vec<Watched> {
     watched
 }
 
-/// Notes each thing that ever stands where the copy in use is, and its absence, from the server's own account of it.
+/// Records every version of the copy in use, and its absence, from a watch on the server.
 pub fn watch_copy(cell: &Client, hub: &str) -> Watched {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let (notes, copies) = (seen.clone(), api(cell, "Secret", hub));
@@ -127,7 +127,7 @@ pub fn watch_copy(cell: &Client, hub: &str) -> Watched {
     (seen, task)
 }
 
-/// What facts 15 and 27 ask for: everybody has it, by need alone.
+/// Fails unless both cities have the Secret only as a dependency, as facts 15 and 27 require.
 pub async fn migrated(world: &World, hub: &str) -> Result<(), String> {
     for city in ["dfw", "ord"] {
         let policy = get(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await.ok_or("no policy")?;
@@ -153,7 +153,7 @@ pub async fn migrated(world: &World, hub: &str) -> Result<(), String> {
     if clean && there { Ok(()) } else { Err(format!("{spec} {:?}", companion.annotations())) }
 }
 
-/// The Secret has left dfw with its last user there, the city's policy is gone, and what ord uses is the same throughout.
+/// Fails unless the Secret has left dfw with its last user, the city's policy is deleted, and the copy in ord is unchanged.
 pub async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<(), String> {
     let there =
         |client: Client, kind: &'static str, name: &'static str| async move { get(&client, kind, hub, name).await };
@@ -171,12 +171,12 @@ pub async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<
     }
 }
 
-/// More writes than the migration of one application takes. Where the stand-in is quick they are 15. Where a machine is slow, what
-/// is on its way lasts longer than its grace, and is reported (27 were seen); real Karmada writes back what was taken off.
+/// More writes than the migration of one application takes. With a fast stand-in it takes 15. A slow machine also reports what
+/// exceeds its grace period (27 at most so far). Real Karmada writes removed marks back.
 const CUTS: u64 = 40;
 
 #[test]
-fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
+fn migration_to_dependencies_cut_at_any_write_removes_no_copy() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let cut = Cut::new(&world).await;
@@ -204,7 +204,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
             let seen = seen.lock().unwrap().clone();
             assert_eq!(seen.len(), 1, "cut after write {writes}, the copy in use is the same throughout: {seen:?}");
         }
-        // Real Karmada may write back late what was taken off.
+        // Real Karmada may write removed marks back later.
         let settled = Duration::from_secs(if world.bed.stand_in().is_some() { 2 } else { 60 });
         never_within(settled, "what a claim left comes back", || async {
             for (writes, place) in &places {
@@ -226,7 +226,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
         }
         world.operators[0].process.kill();
         let (ns, hub) = world.namespace("naive").await;
-        // The same eye notices what the naive way does: everything in one step (fact 25).
+        // The same watch detects the naive migration, which does everything in one step (fact 25).
         let naive = [Place { ns, hub: hub.clone() }];
         as_go_left_it(&world, &naive).await;
         let (seen, watching) = watch_copies(&world, &naive).await.remove(0);
@@ -245,7 +245,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
     });
 }
 
-/// What `compute-operator migration status` prints.
+/// Returns the output of `compute-operator migration status`.
 pub fn status(world: &World) -> String {
     let hub = world.bed.hub.kubeconfig(&testbed::pki::User::Operator);
     let mut command = std::process::Command::new(binary());
@@ -255,7 +255,7 @@ pub fn status(world: &World) -> String {
 }
 
 #[test]
-fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
+fn rollback_to_claims_warns_and_migration_forward_recovers() {
     RUNTIME.block_on(async {
         let mut world =
             alone(Wish { management: "timing:\n  rollbackWarningSeconds: 10\n".into(), ..Wish::default() }).await;
@@ -279,7 +279,7 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
                 .ok_or(format!("{} events", events.len()))
         })
         .await;
-        // Whichever policy came first has claimed it.
+        // Either policy may have claimed it first.
         let ord_loses = warned.contains("ord loses Secret/db, which stays with city-dfw");
         assert!(ord_loses || warned.contains("dfw loses Secret/db, which stays with city-ord"), "{warned}");
         let (loser, city, winner, kept) = if ord_loses {
@@ -305,7 +305,7 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
         eventually("all is by need again", || migrated(&world, &hub)).await;
         assert_eq!(&uid_on(winner, hub.clone()).await, kept, "the winner's copy never moved");
         assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
-        // Cut before the residue is healed, and Karmada has nothing more to say: the policy's own change must do.
+        // The migration stops before the residue is removed, and Karmada sends no event. The policy's own change must be enough.
         world.operators[0].process.kill();
         world.bed.stop_stand_in();
         leave_residue(&world, &hub).await;
@@ -314,7 +314,7 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
     });
 }
 
-/// One city's policy half-way, and its claim on companion and binding.
+/// Leaves the policy of one city half migrated, with its claim on companion and binding.
 async fn leave_residue(world: &World, hub: &str) {
     let mut policy = of_go(hub, "dfw");
     policy["spec"]["propagateDeps"] = json!(true);
@@ -331,7 +331,7 @@ async fn leave_residue(world: &World, hub: &str) {
 }
 
 #[test]
-fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
+fn migration_to_dependencies_without_karmada_support_is_refused() {
     RUNTIME.block_on(async {
         let mut world =
             alone(Wish { management: "timing:\n  probeTimeoutSeconds: 8\n".into(), ..Wish::default() }).await;
@@ -374,7 +374,7 @@ fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
         let asks = asking().await;
         assert!((1..=3).contains(&asks), "a few ask, one after the other, and the rest is left as it is: {asks}");
         assert!(status(&world).contains("Karmada does not bring dependencies"), "{}", status(&world));
-        // Mended, it goes on by itself.
+        // After the repair of Karmada, the migration continues by itself.
         world.bed.stand_in().unwrap().propagate_deps(true);
         for hub in [&hub, &other_hub] {
             eventually("all is by need", || migrated(&world, hub)).await;

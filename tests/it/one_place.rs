@@ -1,4 +1,4 @@
-//! A city is in one place: whatever other policies send elsewhere, however many clusters carry its label, however it is spelt.
+//! A city is on one cluster, whatever foreign policies do, however many clusters have its label, and however it is spelt.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const CITY: &str = "topology.datum.net/city-code";
 
-/// A Workload of one instance in these cities.
+/// Creates a Workload of one instance in each of these cities.
 pub async fn start(world: &World, ns: &str, name: &str, cities: &[&str]) {
     let mut object = workload(ns, name, cities, 1);
     object["spec"]["template"] = template("docker.io/library/nginx:1");
@@ -26,7 +26,7 @@ pub async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
     merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { CITY: city } } })).await;
 }
 
-/// The deployments and Instances in a cell, with their uids.
+/// Returns the deployments and Instances in a cell, with their uids.
 pub async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for kind in ["WorkloadDeployment", "Instance"] {
@@ -37,8 +37,8 @@ pub async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Waits until a city's policy guards exactly this cluster, and Karmada goes by it: until its scheduler has seen the second
-/// group, the label alone counts.
+/// Waits until a city's policy guards exactly this cluster, and Karmada has applied it. Until its scheduler has observed the
+/// second group, only the label counts.
 pub async fn guarded(world: &World, hub: &str, cluster: &str) {
     eventually(&format!("dfw is guarded on {cluster}"), || async {
         let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.ok_or("no policy")?;
@@ -62,8 +62,7 @@ pub async fn guarded(world: &World, hub: &str, cluster: &str) {
     .await;
 }
 
-/// A policy of somebody else, that claims what this selector names for cell-ord. Karmada knows it once it has claimed a
-/// witness.
+/// Creates a foreign policy that claims a deployment for cell-ord. Karmada has loaded the policy once it claims a witness.
 async fn foreign_policy(world: &World, hub: &str, kind: &str, deployment: &str) {
     let witness =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": hub, "name": "witness" } });
@@ -96,7 +95,7 @@ async fn foreign_policy(world: &World, hub: &str, kind: &str, deployment: &str) 
 }
 
 #[test]
-fn what_another_policy_sends_elsewhere_does_not_pin_the_city() {
+fn deployment_claimed_by_a_foreign_policy_does_not_pin_the_city() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         for kind in ["PropagationPolicy", "ClusterPropagationPolicy"] {
@@ -122,7 +121,7 @@ fn what_another_policy_sends_elsewhere_does_not_pin_the_city() {
                 if there.contains_key("WorkloadDeployment/web-p-dfw") { Ok(()) } else { Err(format!("{there:?}")) }
             })
             .await;
-            // That is no matter of the label of the cluster that has it.
+            // This has nothing to do with the label of that cluster.
             let events = list(&world.hub, "Event", "default").await;
             assert!(events.iter().all(|event| event.data["reason"] != "CityLabelLost"), "{events:?}");
             let namespace = if kind == "PropagationPolicy" { hub.as_str() } else { "" };
@@ -148,7 +147,7 @@ fn what_another_policy_sends_elsewhere_does_not_pin_the_city() {
 }
 
 #[test]
-fn of_two_clusters_with_the_label_one_has_the_city_in_every_namespace() {
+fn city_with_two_labelled_clusters_uses_one_in_every_namespace() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         label(&world.hub, "cell-ord", Some("dfw")).await;
@@ -163,7 +162,7 @@ fn of_two_clusters_with_the_label_one_has_the_city_in_every_namespace() {
             if note.contains("Clusters cell-dfw, cell-ord") { Ok(()) } else { Err(note) }
         })
         .await;
-        // Elsewhere it begins where it is, also when the first by name has lost the label.
+        // Another namespace starts on the same cluster, even if that has lost the label.
         label(&world.hub, "cell-dfw", None).await;
         let (second, hub_of_second) = world.namespace("several").await;
         start(&world, &second, "web", &["dfw"]).await;
@@ -175,10 +174,10 @@ fn of_two_clusters_with_the_label_one_has_the_city_in_every_namespace() {
     });
 }
 
-/// Found by reading: of a city that waited for its first Cluster, two that got the label while no manager led had every
-/// deployment, for good.
+/// A city waited for its first Cluster. Two Clusters that got the label while no manager led received every deployment
+/// permanently.
 #[test]
-fn a_city_that_waits_goes_to_one_of_two_clusters_that_get_the_label_before_the_operator_looks() {
+fn waiting_city_with_two_newly_labelled_clusters_uses_one() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         label(&world.hub, "cell-dfw", None).await;
@@ -220,7 +219,7 @@ fn a_city_that_waits_goes_to_one_of_two_clusters_that_get_the_label_before_the_o
 }
 
 #[test]
-fn a_policy_that_is_removed_comes_back_where_the_city_is() {
+fn deleted_city_policy_is_recreated_on_the_current_cluster() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("policy").await;
@@ -228,7 +227,7 @@ fn a_policy_that_is_removed_comes_back_where_the_city_is() {
         ready(&world, &ns, "web", 1).await;
         guarded(&world, &hub, "cell-dfw").await;
         let before = uids(&world.dfw, &hub).await;
-        // Its cluster has lost the label, and another one carries it already.
+        // The city's cluster has lost the label, and another one already has it.
         label(&world.hub, "cell-dfw", None).await;
         label(&world.hub, "cell-ord", Some("dfw")).await;
         for _ in 0..3 {
@@ -247,7 +246,7 @@ fn a_policy_that_is_removed_comes_back_where_the_city_is() {
     });
 }
 
-/// The policy as the Go operator writes it: plain, by update, with the spelling of the deployment.
+/// Writes the policy as the Go operator does: plain, by update, with the spelling of the deployment.
 async fn as_go_writes_it(world: &World, hub: &str, spelling: &str) {
     let city = json!({ "matchLabels": { CITY: spelling } });
     let spec = json!({
@@ -265,7 +264,7 @@ async fn as_go_writes_it(world: &World, hub: &str, spelling: &str) {
     policies.patch("city-dfw", &params, &Patch::Merge(json!({ "spec": spec }))).await.unwrap();
 }
 
-/// Waits until a policy selects Clusters in upper and in lower case, and Karmada's scheduler goes by it.
+/// Waits until a policy selects both spellings of Clusters, and Karmada's scheduler has applied it.
 async fn both_count(world: &World, hub: &str) {
     eventually("both spellings of the Cluster count", || async {
         let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.ok_or("no policy")?;
@@ -282,7 +281,7 @@ async fn both_count(world: &World, hub: &str) {
     .await;
 }
 
-/// Workloads that spell the city in these ways, each in a namespace of its own, run on a Cluster that is labelled `DFW`.
+/// Runs Workloads that spell the city in different ways, each group in its own namespace, on a Cluster with the label `DFW`.
 async fn spelt(world: &mut World, guard: bool) {
     label(&world.hub, "cell-dfw", Some("DFW")).await;
     let mut places = Vec::new();
@@ -310,11 +309,12 @@ async fn spelt(world: &mut World, guard: bool) {
         if notes.iter().any(|note| note.contains("DFW, Dfw, dfw")) { Ok(()) } else { Err(format!("{notes:?}")) }
     })
     .await;
-    // A federation that the Go operator ran: nothing moves when it is taken over.
+    // The take-over of a federation of the Go operator moves nothing.
     world.operators[0].process.kill();
     as_go_writes_it(world, &places[0].1, "DFW").await;
     world.restart_manager(&[]).await;
-    // Respelt while it runs: the second group keeps everything; without a guard, what the policies select already.
+    // The label is respelt at run time. With a guard, the second group keeps everything. Without one, the policies keep the
+    // spellings that they already select.
     if guard {
         guarded(world, &places[0].1, "cell-dfw").await;
         label(&world.hub, "cell-dfw", Some("dfw")).await;
@@ -326,7 +326,7 @@ async fn spelt(world: &mut World, guard: bool) {
         label(&world.hub, "cell-dfw", Some("dfw")).await;
     }
     tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
-    // Without a guard the first, which was spelt as its Cluster, had but one spelling in its policy: it comes again.
+    // Without a guard, the policy of the first namespace had only one spelling, that of its Cluster. Its deployment is recreated.
     let first_kept = usize::from(!guard);
     for ((_, hub, _), before) in places.iter().zip(&before).skip(first_kept) {
         assert_eq!(uids(&world.dfw, hub).await, *before);
@@ -345,7 +345,7 @@ async fn spelt(world: &mut World, guard: bool) {
 }
 
 #[test]
-fn every_spelling_of_a_city_is_the_same_city() {
+fn city_spellings_are_the_same_city() {
     RUNTIME.block_on(async {
         spelt(&mut *alone(Wish::default()).await, true).await;
         spelt(&mut *alone(Wish { management: "cityGuard: false\n".into(), ..Wish::default() }).await, false).await;

@@ -1,5 +1,5 @@
-//! From claims to dependencies with a manager that is killed at random, again and again: which moments that hits, a seed
-//! decides. `SEEDS=10` runs ten of them.
+//! Migrates from claims to dependencies while the manager is killed at random. A seed decides the moments. `SEEDS=10` runs ten of
+//! them.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::{
 };
 use testbed::operator::Operator;
 
-/// Hub namespaces that migrate side by side, so that each kill hits each of them at another step.
+/// Hub namespaces that migrate in parallel, so that each kill hits each of them at another step.
 const NAMESPACES: usize = 3;
-/// Kills after which the manager is left in peace.
+/// Number of kills before the manager may finish.
 const KILLS: usize = 8;
 
 async fn all_migrated(world: &World, places: &[Place]) -> Result<(), String> {
@@ -27,13 +27,13 @@ async fn all_migrated(world: &World, places: &[Place]) -> Result<(), String> {
     Ok(())
 }
 
-/// Kills the manager at random until all is done, and lets it go on then. Returns how often it was killed.
+/// Kills the manager at random until the migration is done, then lets it run. Returns the number of kills.
 async fn kill_at_random(world: &mut World, places: &[Place], seed: u64) -> usize {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kills = 0;
     while kills < KILLS && all_migrated(world, places).await.is_err() {
         let mut manager = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
-        // The time it takes to start is part of the draw: it may die before it has read anything.
+        // The time includes the start: the manager may die before it has read anything.
         tokio::time::sleep(Duration::from_millis(random.u64(500..4000))).await;
         manager.process.kill();
         kills += 1;
@@ -43,7 +43,7 @@ async fn kill_at_random(world: &mut World, places: &[Place], seed: u64) -> usize
 }
 
 #[test]
-fn a_migration_with_a_manager_killed_at_random_takes_no_copy_away() {
+fn migration_with_a_randomly_killed_manager_removes_no_copy() {
     RUNTIME.block_on(async {
         let seeds: u64 = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(1);
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
@@ -67,7 +67,7 @@ fn a_migration_with_a_manager_killed_at_random_takes_no_copy_away() {
             }
             all.extend(places);
         }
-        // Real Karmada may write back late what was taken off.
+        // Real Karmada may write removed marks back later.
         let settled = Duration::from_secs(if world.bed.stand_in().is_some() { 2 } else { 60 });
         never_within(settled, "what a claim left comes back", || async { all_migrated(&world, &all).await.err() })
             .await;

@@ -1,4 +1,4 @@
-//! One write that is refused keeps nothing else back, and ends when its cause does.
+//! A refused write blocks no other write, and succeeds when its cause ends.
 
 use kube::{
     ResourceExt,
@@ -19,7 +19,7 @@ use crate::common::{
 const GROUP: &str = "compute.datumapis.com";
 
 #[test]
-fn a_city_that_is_refused_keeps_no_other_back() {
+fn refused_city_blocks_no_other() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -27,7 +27,7 @@ fn a_city_that_is_refused_keeps_no_other_back() {
         let unless = format!("object.metadata.namespace != '{ns}' || object.spec.cityCode != 'dfw'");
         let rule = Refusal { name: &ns, kind: (GROUP, "workloaddeployments"), operation: "CREATE", unless: &unless };
         rule.begin(&world.project, &deployment(&ns, "probe", "dfw")).await;
-        // In the order of names the refused one comes first.
+        // By name, the refused city comes first.
         apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 1)).await;
         eventually("the other city runs, and the refusal is reported", || async {
             let workload = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
@@ -45,7 +45,7 @@ fn a_city_that_is_refused_keeps_no_other_back() {
 }
 
 #[test]
-fn an_instance_that_a_cell_refuses_is_told_to_the_tenant() {
+fn instance_refused_by_a_cell_is_reported_to_the_tenant() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -72,7 +72,7 @@ fn an_instance_that_a_cell_refuses_is_told_to_the_tenant() {
 }
 
 #[test]
-fn a_name_that_an_old_instance_holds_is_waited_for_and_keeps_nothing_else_back() {
+fn instance_name_held_by_a_terminating_one_is_awaited_and_blocks_nothing_else() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -117,7 +117,7 @@ fn a_name_that_an_old_instance_holds_is_waited_for_and_keeps_nothing_else_back()
 }
 
 #[test]
-fn an_instance_that_a_project_refused_is_shown_once_the_cause_has_ended() {
+fn instance_refused_by_a_project_is_shown_after_the_cause_ends() {
     RUNTIME.block_on(async {
         let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, _) = world.namespace("unshown").await;
@@ -144,20 +144,20 @@ fn an_instance_that_a_project_refused_is_shown_once_the_cause_has_ended() {
     });
 }
 
-/// A webhook that is away on one plane, what is written meanwhile, and where the error is reported.
+/// A webhook that is unavailable on one plane, the change made in the meantime, and the place of the report.
 struct Away<'a> {
     client: &'a kube::Client,
     kind: (&'a str, &'a str),
     namespace: &'a str,
-    /// Applied in the project while the webhook is away.
+    /// Change in the project while the webhook is unavailable.
     change: Value,
-    /// The object in the project that reports the error, by kind and name; the type of the condition.
+    /// Kind and name of the project's object that reports the error, and the type of the condition.
     on: [&'a str; 3],
-    /// The reason of the condition, and words of its message.
+    /// Reason of the condition, and words of its message.
     says: [&'a str; 2],
 }
 
-/// The error is reported within the grace, and everything goes on once the webhook is removed.
+/// Asserts that the error is reported within the grace period, and that everything continues after the webhook is removed.
 async fn reports_a_webhook_that_is_away(world: &World, ns: &str, away: Away<'_>) {
     let Away { client, kind, namespace, change, on: [of, name, type_], says: [reason, words] } = away;
     let webhook = WebhookAway { name: ns, kind, namespace };
@@ -194,8 +194,8 @@ async fn reports_a_webhook_that_is_away(world: &World, ns: &str, away: Away<'_>)
     .await;
 }
 
-/// Waits until `Federated` of this deployment has words that contain these, with this reason; or, without a reason, until it
-/// is true without them.
+/// Waits until `Federated` of this deployment has this reason and contains these words. Without a reason, waits until it is true
+/// without them.
 async fn federated(world: &World, ns: &str, name: &str, reason: Option<&str>, words: &str) {
     eventually(&format!("{name} reports {reason:?}: {words}"), || async {
         let said = condition(&get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("none")?, "Federated");
@@ -209,14 +209,14 @@ async fn federated(world: &World, ns: &str, name: &str, reason: Option<&str>, wo
     .await;
 }
 
-/// A ResourceQuota answers with HTTP 403, as a missing right does. It was reported nowhere.
+/// A ResourceQuota answers with HTTP 403, like a missing right. It was not reported.
 async fn reports_a_quota_of_the_project(world: &World, ns: &str) {
     let none = json!({ "count/instances.compute.datumapis.com": "0" });
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none", "namespace": ns }, "spec": { "hard": none },
     });
     apply(&world.project, quota).await;
-    // As the controller of quotas would.
+    // The quota controller would do this.
     let quotas = api(&world.project, "ResourceQuota", ns);
     let counted = json!({ "status": { "hard": none, "used": none } });
     quotas.patch_status("none", &PatchParams::default(), &Patch::Merge(counted)).await.unwrap();
@@ -230,8 +230,8 @@ async fn reports_a_quota_of_the_project(world: &World, ns: &str) {
     .await;
 }
 
-/// The project lets a deployment's spec change, and none of its metadata: the federator's own mark is refused. Nothing
-/// after it was written, and nothing was reported.
+/// The project accepts changes of a deployment's spec but not of its metadata, so the federator's mark is refused. Later writes
+/// were skipped, and nothing was reported.
 async fn reports_a_mark_that_the_project_refuses(world: &World, ns: &str) {
     apply(&world.project, workload(ns, "marked", &["dfw"], 1)).await;
     ready(world, ns, "marked", 1).await;
@@ -259,7 +259,7 @@ async fn reports_a_mark_that_the_project_refuses(world: &World, ns: &str) {
     federated(world, ns, "marked-p-dfw", None, "not while the rule stands").await;
 }
 
-/// Definitions of the Go operator store a variable that is there twice; a server-side apply to ours refuses it.
+/// Definitions of the Go operator store a duplicate variable. A server-side apply with the operator's definitions refuses it.
 async fn reports_what_only_older_definitions_store(world: &World, ns: &str) {
     let name = "workloaddeployments.compute.datumapis.com";
     let ours = get(&world.project, "CustomResourceDefinition", "", name).await.unwrap();
@@ -296,7 +296,7 @@ fn forget_list_types(schema: &mut Value) {
     }
 }
 
-/// Nothing was reported, however long it lasted: an HTTP 500 counted as an error that passes.
+/// Nothing was reported, however long it lasted, because HTTP 500 counted as a temporary error.
 #[test]
 fn refused_write_on_any_plane_is_reported_where_the_user_looks() {
     RUNTIME.block_on(async {

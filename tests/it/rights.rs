@@ -1,4 +1,4 @@
-//! Least privilege: every right that `config/` gives is used by somebody, and nobody lacks one.
+//! Least privilege: every right of `config/` is used, and none is missing.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::common::{
     workload,
 };
 
-/// A Workload that uses a Secret and a ConfigMap.
+/// Returns a Workload that uses a Secret and a ConfigMap.
 fn using(ns: &str, cities: &[&str], replicas: u32, image: &str) -> Value {
     let mut object = workload(ns, "web", cities, replicas);
     let container = &mut object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0];
@@ -28,7 +28,7 @@ fn using(ns: &str, cities: &[&str], replicas: u32, image: &str) -> Value {
     object
 }
 
-/// Somebody makes an Instance that has no place among those of its deployment.
+/// Creates an Instance that has no place among those of its deployment, and waits until it is deleted.
 async fn makes_a_stray(world: &World, hub: &str) {
     let first = get(&world.dfw, "Instance", hub, "web-p-dfw-0").await.unwrap();
     let stray = json!({
@@ -46,7 +46,7 @@ async fn makes_a_stray(world: &World, hub: &str) {
     .await;
 }
 
-/// A life with everything in it that happens often, and a little of what does not.
+/// Runs a Workload through everything that happens often, and some of what is rare.
 async fn a_life(world: &World) {
     let (ns, hub) = world.namespace("rights").await;
     for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {
@@ -55,7 +55,7 @@ async fn a_life(world: &World) {
         }))
         .await;
     }
-    // A network that the template names no more afterwards.
+    // Later, the template no longer names this network.
     apply(&world.project, network(&ns, "second")).await;
     let mut first = using(&ns, &["dfw", "ord"], 2, "docker.io/library/nginx:1");
     let interface = |name: &str| json!({ "network": { "name": name } });
@@ -68,7 +68,7 @@ async fn a_life(world: &World) {
     }
     apply(&world.project, using(&ns, &["dfw"], 1, "docker.io/library/nginx:2")).await;
     ready(world, &ns, "web", 1).await;
-    // Left behind by whom nobody knows.
+    // A binding of unknown origin.
     apply(
         &world.hub,
         json!({
@@ -91,12 +91,12 @@ async fn a_life(world: &World) {
 }
 
 #[test]
-fn every_right_of_the_roles_is_used_and_none_is_missing() {
+fn role_rights_are_all_used_and_none_is_missing() {
     RUNTIME.block_on(async {
         let wish = Wish { management: SWEEPS.into(), networks_and_quota: true, ..Wish::default() };
         let mut world = alone(wish).await;
         a_life(&world).await;
-        // A watch is in the log once it has ended.
+        // The audit log shows a watch only after its end.
         world.operators.clear();
         eventually("the audit logs show every right", || async {
             let mut wrong = Vec::new();
@@ -125,17 +125,17 @@ fn every_right_of_the_roles_is_used_and_none_is_missing() {
     });
 }
 
-/// One of the rights that no audit log shows: whose, a write that needs it, and the words of a refusal without it.
+/// A right that no audit log shows: its role, a write that needs it, and the words of the refusal without it.
 struct Unlogged {
     role: Role,
     right: &'static str,
-    /// What its writer has beside the role, so that nothing else keeps him from this.
+    /// An additional right of the writer, so that nothing else refuses the write.
     more: Option<&'static str>,
     write: Value,
     words: &'static str,
 }
 
-/// An object as somebody else would make it again, under another name, keeping its owner until it is gone itself.
+/// Returns the object under another name, with an owner reference that blocks the owner's deletion.
 fn again(object: &DynamicObject, kind: &str, workload: Option<&DynamicObject>) -> Value {
     let mut own = serde_json::to_value(object).unwrap();
     own["apiVersion"] = json!("compute.datumapis.com/v1alpha");
@@ -157,7 +157,7 @@ fn again(object: &DynamicObject, kind: &str, workload: Option<&DynamicObject>) -
 }
 
 impl Unlogged {
-    /// Without the right the write is refused, and with it let through. Nothing is made.
+    /// Asserts that the write is refused without the right and accepted with it. Both are dry runs.
     async fn is_needed(&self, plane: &ControlPlane) {
         let admin = plane.client().await.unwrap();
         let writer = impersonating(plane, WRITER).await;
@@ -189,7 +189,7 @@ impl Unlogged {
 
 const WRITER: &str = "lacks-one-right";
 
-/// A role or its binding that counts everywhere.
+/// Turns a role or its binding into a cluster-wide one.
 fn in_all_namespaces(mut object: Value) -> Value {
     object["metadata"].as_object_mut().unwrap().remove("namespace");
     object["kind"] = json!(format!("Cluster{}", object["kind"].as_str().unwrap()));
@@ -199,9 +199,9 @@ fn in_all_namespaces(mut object: Value) -> Value {
     object
 }
 
-/// What no audit log shows is asked for by admission; so each is shown by what is refused without it.
+/// Admission checks the rights that no audit log shows. A refusal without the right proves each of them.
 #[test]
-fn without_a_right_that_no_log_shows_a_write_is_refused() {
+fn write_without_an_unlogged_right_is_refused() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("unlogged").await;
@@ -278,7 +278,7 @@ fn without_a_right_that_no_log_shows_a_write_is_refused() {
 }
 
 #[test]
-fn what_is_used_seldom_is_shown_by_a_test_of_that_name() {
+fn rarely_used_rights_are_proved_by_the_named_tests() {
     let (mut texts, mut folders) = (Vec::new(), vec![path("tests/it"), path("tests/long")]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

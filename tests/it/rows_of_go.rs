@@ -1,5 +1,4 @@
-//! What the Go operator's own tests assert, by the number of the row in the contract's section 12, where no other test is about
-//! it.
+//! Assertions of the Go operator's tests that no other test here covers. `row_N` is the number of the assertion.
 
 use crate::common::{
     RUNTIME, apply,
@@ -9,10 +8,10 @@ use crate::common::{
 use serde_json::json;
 use testbed::{neighbours::grant, operator::Operator};
 
-/// Quota that is denied keeps the Instance's `Ready` and the deployment's `ReplicasReady` from being true, and both say so by
-/// the concrete reason, which the Go operator calls `PendingQuota` and `QuotaNotGranted`.
+/// Denied quota keeps the Instance's `Ready` and the deployment's `ReplicasReady` false. Both report the concrete reason, where
+/// the Go operator reports `PendingQuota` and `QuotaNotGranted`.
 #[test]
-fn row_4_denied_quota_is_told_on_instance_and_deployment() {
+fn row_4_denied_quota_is_reported_on_instance_and_deployment() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -36,13 +35,13 @@ fn row_4_denied_quota_is_told_on_instance_and_deployment() {
     });
 }
 
-/// While nobody has looked a source up, what is said of it is `Unknown`, and so is the `Ready` that it keeps waiting.
+/// Until a source is looked up, its condition is `Unknown`, and so is the `Ready` that waits for it.
 #[test]
-fn row_13_what_is_being_resolved_is_unknown() {
+fn row_13_reference_being_resolved_is_unknown() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
-        // On the cell alone, as Karmada would bring it: nobody ever resolves what it refers to.
+        // The deployment is only on the cell, as Karmada would deliver it. Nothing resolves its references.
         let hub = crate::common::hub_namespace();
         apply(&world.dfw, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
         let mut object = crate::common::deployment(&hub, "wd", "dfw");
@@ -63,10 +62,10 @@ fn row_13_what_is_being_resolved_is_unknown() {
     });
 }
 
-/// A cell whose manager is gone keeps nothing on the hub or in the project, not even a namespace that is deleted with all that
-/// is in it; what runs in the cell goes when the manager is back.
+/// A cell without its manager blocks nothing on the hub or in the project, not even the deletion of a whole namespace. The cell
+/// is cleaned up when its manager returns.
 #[test]
-fn row_15_without_a_manager_of_the_cell_project_and_hub_are_reclaimed() {
+fn row_15_project_and_hub_without_the_cell_manager_are_cleaned_up() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
         let (ns, hub) = world.namespace("row-15").await;

@@ -1,5 +1,5 @@
-//! A Secret's value shows nowhere: not in logs at the most verbose level, Events, statuses or metrics, and once it is
-//! copied, not in the memory of any operator.
+//! The value of a Secret appears in no log, Event, status or metric, even at the most verbose level. After the copy, no operator
+//! has it in memory.
 
 use std::{
     fs::{self, File},
@@ -21,10 +21,10 @@ use kube::{
 };
 use serde_json::json;
 
-/// Everything that anybody in the process can log.
+/// Enables every log line of the process.
 const ALL: &str = "--zap-log-level=trace,compute_operator=trace,kube=trace,kube_client=trace,hyper=trace,hyper_util=trace,rustls=trace,tower=trace";
 
-/// The regions of a process's memory that it writes to and that hold one of these texts.
+/// Returns the writable memory regions of a process that contain one of these texts.
 fn found_in_memory(pid: u32, texts: &[Vec<u8>]) -> Vec<String> {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = BufReader::new(File::open(format!("/proc/{pid}/maps")).unwrap());
@@ -59,7 +59,7 @@ async fn everything(client: &Client, namespace: &str, kinds: &[&str]) -> String 
     text
 }
 
-/// Texts that must stand nowhere, each as it is and as Secrets carry it.
+/// Texts that must not appear, plain and in base64.
 struct Canaries(Vec<Vec<u8>>);
 
 impl Canaries {
@@ -71,7 +71,7 @@ impl Canaries {
         assert!(!self.stand_in(text.as_bytes()), "{what} shows it");
     }
 
-    /// Of none of the operators anything shows one.
+    /// Asserts that no log, metric or readiness answer of the operators contains one.
     async fn hidden_by_operators(&self, world: &World) {
         for operator in &world.operators {
             self.hidden("a metric", &operator.metrics().await.unwrap());
@@ -90,7 +90,7 @@ impl Canaries {
     }
 }
 
-/// A rule of a cell that refuses Secrets, in words that quote a value of theirs.
+/// Creates a rule on a cell that refuses Secrets, and quotes a value in its message.
 async fn quoting_rule(cell: &Client) {
     let name = "quotes";
     let policy = json!({
@@ -126,9 +126,9 @@ async fn quoting_rule(cell: &Client) {
     .await;
 }
 
-/// Karmada repeats what a cluster answered; conditions, Events and annotations repeated Karmada.
+/// Karmada repeats the answer of a cluster, and the operator's conditions, Events and annotations repeated Karmada.
 #[test]
-fn secret_that_a_cell_refuses_and_quotes_shows_on_karmadas_binding_alone() {
+fn secret_quoted_by_a_refusing_cell_shows_only_on_karmadas_binding() {
     RUNTIME.block_on(async {
         let world = alone(Wish { flags: vec![ALL.into()], ..Wish::default() }).await;
         let (ns, hub) = world.namespace("quoted").await;
@@ -180,11 +180,11 @@ fn secret_that_a_cell_refuses_and_quotes_shows_on_karmadas_binding_alone() {
 }
 
 #[test]
-fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
+fn secret_value_appears_nowhere_after_the_copy() {
     RUNTIME.block_on(async {
         let world = alone(Wish { flags: vec![ALL.into()], ..Wish::default() }).await;
         let (ns, hub) = world.namespace("canary").await;
-        // Made at run time: the texts looked for must not stand in any binary.
+        // Generated at run time, so that no binary contains the text.
         let canaries = [0, 1].map(|n| format!("canary-{n}-{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)));
         let texts: Vec<Vec<u8>> =
             canaries.iter().flat_map(|c| [c.clone().into_bytes(), STANDARD.encode(c).into_bytes()]).collect();

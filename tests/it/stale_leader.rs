@@ -1,4 +1,4 @@
-//! A replica whose connections to the project hang becomes the leader. It must not act on the past that it remembers.
+//! A replica whose connections to the project hang becomes the leader. It must not act on its stale cache.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ const GENERATION: &str = "compute.datumapis.com/source-generation";
 /// Leaders change fast, and a silent watch of the project lasts longer than a test.
 const TIMING: &str = "timing:\n  leaseDurationSeconds: 6\n  leaseRenewDeadlineSeconds: 4\n  leaseRetrySeconds: 1\n  \
                       watchLifetimeSeconds: 290\n  watchSilenceSeconds: 300\n";
-/// How long the standby is watched once it leads.
+/// Time for which the test watches the standby after it leads.
 const WATCHED: Duration = Duration::from_secs(8);
 
 /// A leader, and a standby behind a proxy to the project.
@@ -66,8 +66,7 @@ impl Pair {
         Self { world, leader, standby, deaf }
     }
 
-    /// Ends the leader, and waits until the standby has led for a while. It looks at what it knows of the project, and finds
-    /// that it is stale.
+    /// Kills the leader, and waits until the standby has led for a while. The standby acts on its cache and meets conflicts.
     async fn change_leaders(&mut self) {
         self.leader.process.kill();
         eventually("the standby leads", || leads(&self.standby)).await;
@@ -86,7 +85,7 @@ impl Pair {
         eventually("the standby has met the present", conflicts).await;
     }
 
-    /// A manager like the one that was there before.
+    /// Restarts the usual manager and cleans up.
     async fn end(mut self, ns: &str, hub: &str) {
         self.standby.process.kill();
         let mut again = Operator::management(&self.world.bed, binary(), "operator-management", &[]).unwrap();
@@ -102,7 +101,7 @@ async fn leads(replica: &Operator) -> Result<(), String> {
     if text.contains("leader_election_master_status 1") { Ok(()) } else { Err("it does not".into()) }
 }
 
-/// What becomes of the copies of a hub namespace: uid and generation of the original, of each version.
+/// Records uid and source generation of every version of the copies in a hub namespace.
 fn watch(world: &World, hub: &str) -> Arc<Mutex<Vec<(String, i64)>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (all, copies) = (seen.clone(), api(&world.hub, "WorkloadDeployment", hub));
@@ -119,14 +118,14 @@ fn watch(world: &World, hub: &str) -> Arc<Mutex<Vec<(String, i64)>>> {
     seen
 }
 
-/// The uids of the copy on the hub and of its Instance on the cell.
+/// Returns the uids of the copy on the hub and of its Instance on the cell.
 async fn uids(world: &World, hub: &str) -> (Option<String>, Option<String>) {
     let copy = get(&world.hub, "WorkloadDeployment", hub, "web-p-dfw").await;
     let instance = get(&world.dfw, "Instance", hub, "web-p-dfw-0").await;
     (copy.and_then(|copy| copy.uid()), instance.and_then(|instance| instance.uid()))
 }
 
-/// A standby whose connections to the project hung became the leader, and rolled a copy back to the generation that it knew.
+/// A standby with hanging connections to the project became the leader, and rolled a copy back to the generation in its cache.
 #[test]
 fn leader_with_a_stale_project_cache_does_not_roll_a_copy_back() {
     RUNTIME.block_on(async {
@@ -157,7 +156,7 @@ fn leader_with_a_stale_project_cache_does_not_roll_a_copy_back() {
     });
 }
 
-/// The same leader deleted the copy of a newer deployment of the name, and the cell deleted its Instances.
+/// The same leader deleted the copy of a newer deployment with the same name, and the cell deleted its Instances.
 #[test]
 fn leader_with_a_stale_project_cache_does_not_delete_the_copy_of_a_newer_deployment() {
     RUNTIME.block_on(async {
@@ -166,7 +165,7 @@ fn leader_with_a_stale_project_cache_does_not_delete_the_copy_of_a_newer_deploym
         apply(&pair.world.project, workload(&ns, "web", &["dfw", "ord"], 1)).await;
         ready(&pair.world, &ns, "web", 2).await;
 
-        // The standby sees that the first deployment is deleted, and not that it has gone.
+        // The standby sees that the first deployment is terminating, but not that it is deleted.
         let first = get(&pair.world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
         let mut finalizers = first.finalizers().to_vec();
         finalizers.push("example.com/hold".to_owned());

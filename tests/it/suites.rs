@@ -1,8 +1,8 @@
-//! The chainsaw suites of `e2e/suites`, run on the testbed: by chainsaw itself, where `CHAINSAW` names it or it is on the
-//! `PATH`; else by a reader of the part of its language that they use.
+//! The chainsaw suites of `e2e/suites`, run on the testbed. The test uses chainsaw if `CHAINSAW` names it or it is on the `PATH`.
+//! Otherwise it uses a reader for the part of chainsaw's language that the suites need.
 //!
-//! `.ci/tools` builds chainsaw; the reader keeps the suites true in every run of the tests. What it does
-//! not know is an error. It learns no more: a suite that needs more of the language needs chainsaw.
+//! `.ci/tools` builds chainsaw. The reader checks the suites in every test run, and fails on anything that it does not know. It
+//! is not extended: a suite that needs more of the language needs chainsaw.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ struct Run<'a> {
     bindings: BTreeMap<String, String>,
 }
 
-/// The folders of the suites.
+/// Returns the folders of the suites.
 fn suites() -> Vec<PathBuf> {
     let mut suites: Vec<_> = fs::read_dir(path("e2e/suites")).unwrap().map(|entry| entry.unwrap().path()).collect();
     suites.sort();
@@ -35,7 +35,7 @@ fn suites() -> Vec<PathBuf> {
 }
 
 #[test]
-fn chainsaw_finds_nothing_wrong_with_the_suites() {
+fn suites_pass_the_chainsaw_linter() {
     let Some(program) = testbed::chainsaw::find() else {
         skipped("chainsaw is not on the PATH, and CHAINSAW does not name it; .ci/tools brings it");
         return;
@@ -51,9 +51,9 @@ fn chainsaw_finds_nothing_wrong_with_the_suites() {
 }
 
 #[test]
-fn every_suite_passes_on_the_testbed() {
+fn suites_pass_on_the_testbed() {
     RUNTIME.block_on(async {
-        // As their Deployments have them.
+        // The Deployments set this flag.
         let flags = vec!["--leader-elect".to_owned()];
         let mut lent = alone(Wish { provider: false, flags, ..Wish::default() }).await;
         let world = &mut *lent;
@@ -126,7 +126,7 @@ impl Run<'_> {
                     let live = get(&client, &kind, &namespace, &name).await.map(|o| serde_json::to_value(o).unwrap());
                     let found = match &live {
                         None => Err(format!("no {kind} {namespace}/{name}")),
-                        // kind and apiVersion come back with every GET of one object.
+                        // A GET of one object returns kind and apiVersion.
                         Some(live) => matches(live, &expected, "").map_err(|at| format!("{at} in {live}")),
                     };
                     match (verb, found) {
@@ -168,7 +168,7 @@ impl Run<'_> {
         }
     }
 
-    /// With every `($name)` replaced by what it is bound to.
+    /// Replaces every `($name)` by its value.
     fn bound(&self, value: &Value) -> Value {
         match value {
             Value::String(text) if text.starts_with("($") => {
@@ -181,7 +181,7 @@ impl Run<'_> {
     }
 }
 
-/// chainsaw's assertion trees: maps by subset, lists in full, keys in parentheses are expressions.
+/// Compares with chainsaw's assertion trees: maps by subset, lists in full, keys in parentheses as expressions.
 fn matches(live: &Value, expected: &Value, at: &str) -> Result<(), String> {
     match (live, expected) {
         (live, Value::Object(map)) => {
@@ -195,8 +195,8 @@ fn matches(live: &Value, expected: &Value, at: &str) -> Result<(), String> {
     }
 }
 
-/// A key, or one of the two forms of expression that the suites use: `(length(x))`, which is nothing where there is no list
-/// unless it says ``x || `[]` ``, and `(x[?y == 'z'])`.
+/// Evaluates a key, or one of two forms of expression. `(length(x))` is null without a list, unless it ends with ``x || `[]` ``.
+/// The other form is `(x[?y == 'z'])`.
 fn evaluate(live: &Value, key: &str) -> Value {
     let Some(expression) = key.strip_prefix('(').and_then(|k| k.strip_suffix(')')) else { return live[key].clone() };
     if let Some(field) = expression.strip_prefix("length(").and_then(|e| e.strip_suffix(')')) {

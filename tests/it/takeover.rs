@@ -1,4 +1,4 @@
-//! Who scales is left alone where that is asked for; what the Go operator left is taken over in `go_era`.
+//! Autoscalers are respected if the Workload asks for autoscaling. `go_era` tests the take-over of the Go operator's objects.
 
 use crate::common::{
     RUNTIME, api, apply,
@@ -11,7 +11,7 @@ use serde_json::json;
 const WD: &str = "web-p-dfw";
 
 #[test]
-fn who_scales_is_left_alone_where_autoscaling_is_asked_for_and_nowhere_else() {
+fn autoscaler_replicas_are_kept_only_with_autoscaling_requested() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("scaled").await;
@@ -50,7 +50,7 @@ fn who_scales_is_left_alone_where_autoscaling_is_asked_for_and_nowhere_else() {
         .await;
         scale(&world.dfw, &hub, 2).await;
         ready(&world, &ns, "web", 2).await;
-        // Something else is changed, and the number stays.
+        // Another field changes, and the number stays.
         let label = json!({ "spec": { "template": { "metadata": { "labels": { "more": "1" } } } } });
         merge(&world.project, "Workload", &ns, "web", label).await;
         eventually("every instance has the label", || async {
@@ -69,9 +69,9 @@ fn who_scales_is_left_alone_where_autoscaling_is_asked_for_and_nowhere_else() {
     });
 }
 
-/// The API server answers `scale` of an object without the number with HTTP 500: no autoscaler could begin.
+/// The API server answers `scale` of an object without the number with HTTP 500, so no autoscaler could start.
 #[test]
-fn deployment_made_by_hand_without_replicas_has_a_scale_on_its_cell() {
+fn manual_deployment_without_replicas_has_a_scale_on_its_cell() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -85,7 +85,7 @@ fn deployment_made_by_hand_without_replicas_has_a_scale_on_its_cell() {
             if replicas == Some(1) { Ok(()) } else { Err(format!("{replicas:?}")) }
         })
         .await;
-        // It follows the least, as it did without the number.
+        // The number follows the minimum, as before.
         let two = json!({ "spec": { "scaleSettings": { "minReplicas": 2 } } });
         merge(&world.project, "WorkloadDeployment", &ns, "wd", two).await;
         eventually("two run", || async {

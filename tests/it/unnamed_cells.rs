@@ -1,5 +1,4 @@
-//! Two cells that were given no name claim quota in one project: each claim is made once, and by nobody's hand but its
-//! own cell's is it given up.
+//! Two cells without names claim quota in one project. Each claim is created once, and only its own cell deletes it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use testbed::{Testbed, audit::Audit, neighbours::grant, operator::Operator, pki:
 
 const UID: &str = "compute.datumapis.com/cell-uid";
 
-/// The operator on a cell, with quota and with this `discovery.clusterName`, or without any.
+/// Starts the operator of a cell, with quota and with or without `discovery.clusterName`.
 fn cell_named(bed: &Testbed, city: &str, name: Option<&str>) -> Operator {
     let quota = bed.milo.as_ref().unwrap().kubeconfig(&User::Quota);
     let name = name.map(|name| format!("  clusterName: {name}\n")).unwrap_or_default();
@@ -29,14 +28,14 @@ fn cell_named(bed: &Testbed, city: &str, name: Option<&str>) -> Operator {
     Operator::with_config(bed.dir(), binary(), &format!("operator-{city}"), &config, &flags).unwrap()
 }
 
-/// A bed whose cells have no names.
+/// Returns a bed whose cells have no names.
 async fn world() -> Lent<World> {
     let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
     restart_cells(&mut world, [None, None]).await;
     world
 }
 
-/// Kills the operators of the cells, and starts them with these names, or without.
+/// Restarts the operators of the cells with or without these names.
 async fn restart_cells(world: &mut World, names: [Option<&str>; 2]) {
     for (city, name) in ["dfw", "ord"].into_iter().zip(names) {
         let place = world.of_cell(city);
@@ -52,8 +51,8 @@ async fn cell_uid(cell: &Client) -> String {
     get(cell, "Namespace", "", "kube-system").await.unwrap().uid().unwrap()
 }
 
-/// How often each claim was asked for since the mark, refused attempts included, and how often it was deleted. A delete is
-/// refused when the claim's status has changed since it was judged, and is ordinary.
+/// Returns how often each claim was created (with refused attempts) and deleted since the mark. A delete with an outdated
+/// precondition is refused. That is normal and does not count.
 fn calls(mark: &Audit) -> BTreeMap<(String, String, String), usize> {
     let mut calls = BTreeMap::new();
     for request in mark.requests().unwrap() {
@@ -69,7 +68,7 @@ fn calls(mark: &Audit) -> BTreeMap<(String, String, String), usize> {
     calls
 }
 
-/// Exactly these calls, once each.
+/// Returns exactly these calls, once each.
 fn once(namespace: &str, verb: &str, instances: &[&str]) -> BTreeMap<(String, String, String), usize> {
     let call = |name: &&str| ((namespace.to_owned(), format!("instance-{name}"), verb.to_owned()), 1);
     instances.iter().map(call).collect()
@@ -84,12 +83,12 @@ fn claim(namespace: &str, name: &str, labels: &Value) -> Value {
 }
 
 #[test]
-fn cells_without_names_leave_each_others_claims_alone() {
+fn unnamed_cells_keep_each_others_claims() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let uids = [cell_uid(&world.dfw).await, cell_uid(&world.ord).await];
         let all = ["web-p-dfw-0", "web-p-dfw-1", "web-p-ord-0", "web-p-ord-1"];
-        // Several namespaces, as what is new to a cell (namespace, watch of the project) is what makes it ask twice.
+        // Several namespaces, because a cell might claim twice when namespace and watch of the project are new to it.
         let mut places = Vec::new();
         for _ in 0..3 {
             let (ns, hub) = world.namespace("claims").await;
@@ -112,7 +111,7 @@ fn cells_without_names_leave_each_others_claims_alone() {
         }
         let (ns, hub) = places.pop().unwrap();
 
-        // Both start anew: what is claimed stays claimed, also what nobody here can tell the owner of.
+        // Both cells restart. All claims stay, even those whose owner is unknown here.
         let mark = Audit::mark(&world.bed.project);
         let labels = |uid: Option<&str>| {
             let mut labels = json!({
@@ -126,7 +125,7 @@ fn cells_without_names_leave_each_others_claims_alone() {
         apply(&world.project, claim(&ns, "instance-go-0", &labels(None))).await;
         apply(&world.project, claim(&ns, "instance-elsewhere-0", &labels(Some("another")))).await;
         restart_cells(&mut world, [None, None]).await;
-        // One of this cell's own whose Instance is gone is found, which shows that claims are looked at again.
+        // A claim of this cell without an Instance is deleted, which shows that claims are checked again.
         apply(&world.project, claim(&ns, "instance-ghost-0", &labels(Some(&uids[0])))).await;
         eventually("the ghost is released", || async {
             let left = get(&world.project, "ResourceClaim", &ns, "instance-ghost-0").await;
@@ -139,7 +138,7 @@ fn cells_without_names_leave_each_others_claims_alone() {
         wanted.extend(once(&ns, "delete", &["ghost-0"]));
         assert_eq!(calls(&mark), wanted);
 
-        // Each gives up its own when its Instances go.
+        // Each cell deletes its own claims with its Instances.
         let mark = Audit::mark(&world.bed.project);
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("the claims of the Instances are gone", || async {
@@ -152,10 +151,10 @@ fn cells_without_names_leave_each_others_claims_alone() {
     });
 }
 
-/// A cell that was given a name did not see the claims that it had made before: it asked for each again at every look, gave
-/// none up for minutes, and never one that was left behind.
+/// A cell that got a name no longer saw its earlier claims. It created each of them again at every reconcile, released none for
+/// minutes, and never released a leftover one.
 #[test]
-fn cells_that_are_given_names_keep_to_their_claims_from_before() {
+fn cells_with_new_names_keep_their_earlier_claims() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let uid = cell_uid(&world.dfw).await;
@@ -191,9 +190,9 @@ fn cells_that_are_given_names_keep_to_their_claims_from_before() {
     });
 }
 
-/// The member that holds the claim of `held-p-dfw-0`, and shows what nobody has any more, dies, and is called dead.
+/// Declares the member dead that holds the claim of `held-p-dfw-0` and shows an Instance that no cell has.
 async fn the_holder_dies(world: &mut World, ns: &str, hub: &str, member: &str) {
-    // What the member has shown, and the city's new cell has not: it may still run it, though it says nothing.
+    // Only the silent member has shown this Instance. It may still run there.
     let silent = world.of_cell("ord");
     world.operators[silent].process.kill();
     let mut left = serde_json::to_value(get(&world.hub, "Instance", hub, "web-p-dfw-0").await.unwrap()).unwrap();
@@ -205,7 +204,7 @@ async fn the_holder_dies(world: &mut World, ns: &str, hub: &str, member: &str) {
     apply(&world.hub, left).await;
     never("it goes", || async { get(&world.hub, "Instance", hub, "web-p-dfw-9").await.is_none().then_some("gone") })
         .await;
-    // Its Cluster stays; somebody says that the cell is dead, and nobody waits for it any more.
+    // The Cluster stays. An administrator declares the cell dead, and the operator no longer waits for it.
     let given_up = json!({ "metadata": { "annotations": { "compute.datumapis.com/drain": "dead" } } });
     merge(&world.hub, "Cluster", "", "cell-ord", given_up).await;
     ready(world, ns, "held", 1).await;
@@ -217,7 +216,7 @@ async fn the_holder_dies(world: &mut World, ns: &str, hub: &str, member: &str) {
 }
 
 #[test]
-fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
+fn claim_of_a_removed_member_is_freed_after_the_hand_over() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
         let (ns, hub) = world.namespace("dead").await;
@@ -226,7 +225,7 @@ fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
                 "compute.datumapis.com/source-cluster": cluster, "compute.datumapis.com/instance-namespace": hub, UID: uid,
             })
         };
-        // One of a cell that the city has left and that is no member any more; one of a member, which may still run it.
+        // One claim belongs to a cell that is no longer a member, and one to a member that may still run the Instance.
         let member = cell_uid(&world.ord).await;
         apply(&world.project, claim(&ns, "instance-web-p-dfw-0", &labels("gone-for-good", "cell-former"))).await;
         apply(&world.project, claim(&ns, "instance-held-p-dfw-0", &labels(&member, "cell-ord"))).await;
@@ -234,7 +233,7 @@ fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
         for name in ["web", "held"] {
             apply(&world.project, workload(&ns, name, &["dfw"], 1)).await;
         }
-        // Nobody has taken a copy from whoever holds these: they may be another hub's.
+        // No copy was taken over from the holders of these claims. They may belong to another hub.
         eventually("both wait", || async {
             for name in ["web-p-dfw-0", "held-p-dfw-0"] {
                 let copy = get(&world.hub, "Instance", &hub, name).await.ok_or("no copy")?;
@@ -251,7 +250,7 @@ fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
             claim.is_none_or(|claim| claim.labels()[UID] != "gone-for-good").then_some("freed")
         };
         never("it is freed", untouched).await;
-        // As management leaves the copies of a cell that it has handed over.
+        // Management marks the copies of a cell like this when it hands them over.
         for (name, former) in [("web-p-dfw-0", "gone-for-good"), ("held-p-dfw-0", &member[..])] {
             let note = json!({ "metadata": { "annotations": { "compute.datumapis.com/former-cell": former } } });
             merge(&world.hub, "Instance", &hub, name, note).await;
@@ -267,7 +266,7 @@ fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
         .await;
         let freed = get(&world.project, "ResourceClaim", &ns, "instance-web-p-dfw-0").await.unwrap();
         assert_eq!(freed.labels()[UID], cell_uid(&world.dfw).await);
-        // The first attempt of each is refused, as the name is taken; from then on the claim is read.
+        // The first creation of each is refused, because the name is taken. Afterwards the cell reads the claim.
         let mut wanted = once(&ns, "create", &["web-p-dfw-0", "held-p-dfw-0"]);
         wanted.extend(once(&ns, "delete", &["web-p-dfw-0"]));
         *wanted.get_mut(&(ns.clone(), "instance-web-p-dfw-0".into(), "create".into())).unwrap() += 1;
@@ -280,9 +279,9 @@ fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
         .await;
         let mut made = calls(&mark);
         made.retain(|(namespace, ..), _| *namespace == ns);
-        // The claims that this test has made itself are patches.
+        // The test creates its own claims by patch.
         assert_eq!(made, wanted, "each once");
-        rights::shown(&world, world.since(), "a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting");
+        rights::shown(&world, world.since(), "claim_of_a_removed_member_is_freed_after_the_hand_over");
         the_holder_dies(&mut world, &ns, &hub, &member).await;
     });
 }

@@ -1,4 +1,4 @@
-//! What the credentials of cells and of management are good for on the hub, and what keeps one cell from what another holds.
+//! Limits of the credentials of cells and of management on the hub, and the separation of the cells.
 
 mod management;
 
@@ -30,14 +30,14 @@ const ASKS: &str = "compute.datumapis.com/claimed-by-cell";
 const FORMER: &str = "compute.datumapis.com/former-cell";
 const INSTANCE: &str = "web-p-dfw-0";
 
-/// What every user of a Kubernetes API server may do: ask about himself.
+/// Rights of every user of a Kubernetes API server: self reviews.
 const EVERYBODY: [(&str, &str); 3] = [
     ("authentication.k8s.io/selfsubjectreviews", "create"),
     ("authorization.k8s.io/selfsubjectaccessreviews", "create"),
     ("authorization.k8s.io/selfsubjectrulesreviews", "create"),
 ];
 
-/// What docs/security.md lists: resources by group, and verbs.
+/// Returns the rights that docs/security.md lists: resources by group, and verbs.
 fn listed() -> BTreeSet<(String, String)> {
     let page = std::fs::read_to_string(path("docs/security.md")).unwrap();
     let section = page.split("\n## What a cell's credentials are good for\n").nth(1).unwrap();
@@ -56,7 +56,7 @@ fn listed() -> BTreeSet<(String, String)> {
     listed
 }
 
-/// A request that uses a verb, and changes nothing.
+/// Returns a request that uses a verb and changes nothing.
 fn attempt(root: &str, resource: &APIResource, verb: &str) -> Request<Vec<u8>> {
     let (plural, subresource) = resource.name.split_once('/').unwrap_or((&resource.name, ""));
     let namespace = if resource.namespaced { "/namespaces/default" } else { "" };
@@ -80,7 +80,7 @@ fn attempt(root: &str, resource: &APIResource, verb: &str) -> Request<Vec<u8>> {
     Request::builder().method(method).uri(uri).header("content-type", kind).body(b"{}".to_vec()).unwrap()
 }
 
-/// Every resource of an API server, with the path that its group is served at.
+/// Returns every resource of an API server, with the path of its group.
 async fn resources(client: &Client) -> Vec<(String, String, APIResource)> {
     let mut found = Vec::new();
     for resource in client.list_core_api_resources("v1").await.unwrap().resources {
@@ -98,7 +98,7 @@ async fn resources(client: &Client) -> Vec<(String, String, APIResource)> {
 }
 
 #[test]
-fn a_cells_credentials_open_what_the_page_lists_and_nothing_else() {
+fn cell_credentials_allow_exactly_the_documented_rights() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let cell = client(&visit.bed.hub.kubeconfig(&User::Cell("ams".into()))).await.unwrap();
@@ -117,7 +117,7 @@ fn a_cells_credentials_open_what_the_page_lists_and_nothing_else() {
         assert!(tried > 300, "the hub serves more than {tried} verbs");
         let everybody = EVERYBODY.map(|(resource, verb)| (resource.to_owned(), verb.to_owned()));
         let mut expected = listed();
-        // A right without a resource of its own: nothing is served under it.
+        // These rights have no served resource.
         let unserved = |entry: &(String, String)| entry.0.ends_with("/finalizers") || entry.0.ends_with("/cells");
         expected.retain(|entry| !unserved(entry));
         expected.extend(everybody);
@@ -125,7 +125,7 @@ fn a_cells_credentials_open_what_the_page_lists_and_nothing_else() {
     });
 }
 
-/// What becomes of an attempt: nothing when it is let through, else the words of the refusal.
+/// Returns the message of a refusal, or `None` if the attempt was accepted.
 fn refusal<T>(result: kube::Result<T>) -> Option<String> {
     match result {
         Ok(_) => None,
@@ -134,12 +134,12 @@ fn refusal<T>(result: kube::Result<T>) -> Option<String> {
     }
 }
 
-/// A cell's own client for Instances in a namespace of the hub.
+/// Returns a cell's client for Instances in a namespace of the hub.
 async fn as_cell(file: &Path, namespace: &str) -> kube::Api<DynamicObject> {
     api(&client(file).await.unwrap(), "Instance", namespace)
 }
 
-/// Attempts of a cell to write what another holds, each by name with the merge patch that it sends.
+/// Returns a cell's attempts to change an Instance of another cell, each with its merge patch.
 fn attacks(thief: &str) -> Vec<(&'static str, Value)> {
     vec![
         ("its cell", json!({ "metadata": { "labels": { CELL: thief } } })),
@@ -154,7 +154,7 @@ fn attacks(thief: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What a cell makes itself, in ways that it may not.
+/// Returns Instances that a cell may not create, each with words of the refusal.
 fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)> {
     let made = |edit: &dyn Fn(&mut Value)| {
         let mut object = own.clone();
@@ -204,8 +204,8 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
     ]
 }
 
-/// While cells of the Go operator write, who mark nothing as theirs, the policy stands: it lets them pass by the rights that
-/// their overlay gives, and holds the others.
+/// Cells of the Go operator do not mark their Instances. Asserts that the policy admits them by the rights of their overlay, and
+/// still restricts the other cells.
 async fn lets_go_cells_pass_and_holds_the_others(
     world: &World,
     hub: &str,
@@ -230,7 +230,7 @@ async fn lets_go_cells_pass_and_holds_the_others(
     assert_eq!(refusal(go.patch(INSTANCE, &params, &Patch::Merge(&image)).await), None);
     let refused = refusal(other.create(&dry, &unmarked).await);
     assert!(refused.as_ref().is_some_and(|why| why.contains("may not write")), "{refused:?}");
-    // Where Karmada has the credentials of every cell, they write as little as management.
+    // In the namespace with the credentials of every cell, they may write as little as management.
     let planted = serde_json::from_value(content("Secret", MEMBERS, "planted")).unwrap();
     let go = api(&rights::impersonating(&world.bed.hub, "go-cell").await, "Secret", MEMBERS);
     let refused = refusal(go.create(&dry, &planted).await);
@@ -240,7 +240,7 @@ async fn lets_go_cells_pass_and_holds_the_others(
     }
 }
 
-/// Attempts of a cell to say of its own Instance from whom it was taken, which has management free that one's claim.
+/// Asserts that a cell cannot name the former cell of its Instance, because management would release the claim of that cell.
 async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let says = |former: Value| json!({ "metadata": { "annotations": { FORMER: former, "note": "x" } } });
@@ -255,7 +255,7 @@ async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
     }
 }
 
-/// Attempts of a cell to steer Karmada by its own Instance; what an administrator has put there keeps nobody from writing.
+/// Asserts that a cell cannot control Karmada through its Instance. A label set by an administrator blocks no write.
 async fn steers_nothing_of_karmada(world: &World, hub: &str, own: &kube::Api<DynamicObject>) {
     const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -282,7 +282,7 @@ async fn copy(world: &World, hub: &str) -> Option<DynamicObject> {
     get(&world.hub, "Instance", hub, INSTANCE).await
 }
 
-/// Waits until the hub has the Instance of this city with the cell's uid on it.
+/// Waits until the hub has the Instance with the cell's uid on it.
 async fn written_back(world: &World, hub: &str, uid: &str) -> DynamicObject {
     eventually("the copy is this cell's", || async {
         let copy = copy(world, hub).await.ok_or("no copy")?;
@@ -293,7 +293,7 @@ async fn written_back(world: &World, hub: &str, uid: &str) -> DynamicObject {
 }
 
 #[test]
-fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
+fn cell_cannot_write_instances_of_another_and_management_hands_over() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("held").await;
@@ -324,7 +324,7 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
             let refused = refusal(thief.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await);
             assert!(refused.as_ref().is_some_and(|why| why.contains(words)), "{what}: {refused:?}");
         }
-        // What it may: the policy does not see where Karmada has bound the deployment.
+        // This is allowed: the policy does not see where Karmada has bound the deployment.
         let mut let_through = own.clone();
         let_through["metadata"]["name"] = json!("web-p-dfw-7");
         let_through["metadata"]["labels"]["compute.datumapis.com/instance-index"] = json!("7");
@@ -336,7 +336,8 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
         let holder = as_cell(&world.bed.hub.kubeconfig(&User::Cell("dfw".into())), &hub).await;
         says_nothing_of_former_cells(&holder).await;
         steers_nothing_of_karmada(&world, &hub, &holder).await;
-        // It may ask; but Karmada has not bound the deployment to it, and nobody hands anything over.
+        // A cell may request the Instance. Karmada has not bound the deployment to that cell, so management does not hand it
+        // over.
         let asks = json!({ "metadata": { "annotations": { ASKS: uids["ord"] } } });
         thief.patch(INSTANCE, &params, &Patch::Merge(&asks)).await.unwrap();
         never("the copy is another's", || async {
@@ -344,7 +345,7 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
         })
         .await;
 
-        // The cell was built anew: what it runs is on the hub under the uid that it had.
+        // The cell was rebuilt. Its Instance is on the hub under the former uid.
         let created = held.creation_timestamp().unwrap().0;
         world_older_than(created).await;
         let former = json!({ "metadata": { "labels": { CELL: "the-former" }, "annotations": { ASKS: null } } });
@@ -356,7 +357,7 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
         says_nothing_of_former_cells(&holder).await;
         ready(&world, &ns, "web", 1).await;
 
-        // What the former cell had shown beside it, and nobody asks for, goes by the word of the cell that has none.
+        // An Instance of the former cell that no cell requests is deleted, because the current cell does not have it.
         own["metadata"]["name"] = json!("web-p-dfw-7");
         own["metadata"]["labels"][CELL] = json!("the-former");
         apply(&world.hub, own).await;
@@ -365,14 +366,14 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
             if (left.0.len(), left.1.len()) == (1, 1) { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
-        let test = "no_cell_writes_what_another_holds_and_management_hands_it_over";
+        let test = "cell_cannot_write_instances_of_another_and_management_hands_over";
         rights::shown(&world, world.since(), test);
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });
 }
 
-/// Waits until what is made now is younger than what was made then, in the whole seconds that API servers note.
+/// Waits until new objects have a later creationTimestamp. API servers store whole seconds.
 async fn world_older_than(then: Timestamp) {
     eventually("a second has passed", || async {
         if Timestamp::now().as_second() > then.as_second() { Ok(()) } else { Err("not yet".into()) }

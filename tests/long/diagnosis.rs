@@ -1,7 +1,7 @@
-//! Never a silent wait: each cause for which a deployment or its data does not arrive is provoked in a running
-//! federation, read back from the project within 15 s, and gone within 15 s of its cure.
+//! No silent wait: each cause of a failed delivery is provoked in a running federation. The project reports it within 15 s, and
+//! clears the report within 15 s after the cure.
 //!
-//! One test, one cause after the other: each disturbs the whole federation.
+//! One test runs all causes in sequence, because each affects the whole federation.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use testbed::bed::bind_location;
 use tokio::time::Instant;
 
-/// How long a cause, and its end, may take to be told. Real Karmada itself takes longer than that to call a dead cluster
-/// dead (fact 31).
+/// Returns the time within which a cause or its end must be reported. Real Karmada itself needs longer to report an unreachable
+/// cluster (fact 31).
 fn told_within(stage: &Stage) -> Duration {
     promised(Duration::from_secs(if stage.world.bed.stand_in().is_some() { 15 } else { 60 }))
 }
@@ -28,7 +28,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Waits for a condition of a project's deployment, and returns its message.
+    /// Waits for a condition of a project's deployment. Returns its message.
     async fn says(&self, name: &str, type_: &str, reason: &str) -> String {
         let began = Instant::now();
         loop {
@@ -44,7 +44,7 @@ impl Stage {
         }
     }
 
-    /// A Workload with one instance, that uses a Secret of its own.
+    /// Deploys a Workload of one instance with its own Secret. Returns the name of the deployment.
     async fn start(&self, name: &str, city: &str) -> String {
         let own = format!("{name}-data");
         apply(&self.world.project, self.secret(&own, "v")).await;
@@ -63,7 +63,7 @@ impl Stage {
         })
     }
 
-    /// The cure has been given: everything is well in time, and the Workload is taken away.
+    /// Asserts that the reports clear in time after the cure, and deletes the Workload.
     async fn cured(&self, workload: &str, deployment: &str) {
         self.says(deployment, "Federated", "Propagated").await;
         self.says(deployment, "ReferencedDataReady", "Ready").await;
@@ -79,14 +79,14 @@ impl Stage {
 }
 
 #[test]
-fn each_cause_is_reported_in_time_and_goes_with_its_cure() {
+fn delivery_causes_are_reported_in_time_and_cleared_by_the_cure() {
     RUNTIME.block_on(async {
         let management = "timing:\n  neverDeliveredRepairSeconds: 8\n".to_owned();
         let world = alone(Wish { management, ..Wish::default() }).await;
         bind_location(&world.project, "lhr").await.unwrap();
         let (ns, hub) = world.namespace("diagnosis").await;
         let mut stage = Stage { world, ns, hub };
-        // The hub namespace comes with the first deployment; some stages need it before theirs.
+        // The first deployment creates the hub namespace. Some steps need it before their own deployment.
         stage.start("first", "dfw").await;
         ready(&stage.world, &stage.ns, "first", 1).await;
         no_cluster(&stage).await;
@@ -129,7 +129,7 @@ async fn no_cluster(stage: &Stage) {
     label(&stage.world.hub, "cell-ord", "ord").await;
 }
 
-/// A taint: Karmada's own words are all there is to say.
+/// A taint. The condition quotes Karmada's message.
 async fn not_scheduled(stage: &Stage) {
     let taint = json!({ "spec": { "taints": [{ "key": "maintenance", "effect": "NoSchedule" }] } });
     merge(&stage.world.hub, "Cluster", "", "cell-ord", taint).await;
@@ -140,7 +140,7 @@ async fn not_scheduled(stage: &Stage) {
     stage.cured("tainted", &wd).await;
 }
 
-/// Fact 33, of a companion.
+/// Fact 33, for a companion.
 async fn not_applied(stage: &Stage) {
     let theirs = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": stage.hub, "name": "refused-data" },
@@ -154,7 +154,7 @@ async fn not_applied(stage: &Stage) {
     stage.cured("refused", &wd).await;
 }
 
-/// A policy of somebody else that claims what this selector names. Karmada knows it once it has claimed a witness.
+/// Creates a foreign policy that claims this object. Karmada has loaded the policy once it claims a witness.
 async fn foreign_policy(stage: &Stage, api_version: &str, kind: &str, name: &str) {
     let witness = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -199,14 +199,14 @@ async fn companion_claimed_too(stage: &Stage) {
     let wd = stage.start("excess", "dfw").await;
     let told = stage.says(&wd, "Federated", "ClaimedByAnotherPolicy").await;
     assert!(told.contains("Secret excess-data is also claimed by PropagationPolicy a-theirs"), "{told}");
-    // It is delivered all the same.
+    // The Secret is delivered anyway.
     stage.says(&wd, "ReferencedDataReady", "Ready").await;
     ready(&stage.world, &stage.ns, "excess", 1).await;
     delete(&stage.world.hub, "PropagationPolicy", &stage.hub, "a-theirs").await;
     stage.cured("excess", &wd).await;
 }
 
-/// Fact 38, and that a script which is back changes nothing for what waits until its template changes.
+/// Fact 38. A restored script changes nothing for a waiting deployment until its template changes.
 async fn interpreter_missing(stage: &Stage) {
     delete(&stage.world.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await;
     let wd = stage.start("script", "dfw").await;
@@ -214,7 +214,7 @@ async fn interpreter_missing(stage: &Stage) {
     assert!(told.contains("ResourceInterpreterCustomization workloaddeployment"), "{told}");
     let text = std::fs::read_to_string(path("config/components/federation/interpreter.yaml")).unwrap();
     testbed::manifests::apply(&stage.world.hub, &text).await.unwrap();
-    // Karmada does not look again by itself; after a while it is made to.
+    // Karmada does not retry by itself. After a while the operator touches the template.
     stage.cured("script", &wd).await;
 }
 
@@ -239,7 +239,7 @@ async fn feature_off(stage: &Stage) {
     stage.cured("feature", &wd).await;
 }
 
-/// Facts 49 and 50: cured at once, so that what was said is read in the Events.
+/// Facts 49 and 50. The repair is immediate, so the test reads the reports from the Events.
 async fn binding_missing(stage: &Stage) {
     let wd = stage.start("lost", "dfw").await;
     ready(&stage.world, &stage.ns, "lost", 1).await;
@@ -254,7 +254,7 @@ async fn binding_missing(stage: &Stage) {
                 events.iter().any(|event| event.data["reason"] == reason && note(event).contains(text))
             };
             let back = get(&stage.world.hub, "ResourceBinding", &stage.hub, binding).await.is_some();
-            // Karmada makes it anew at any touch; ours is the one that is sure to come.
+            // Karmada recreates the binding at any touch. The operator's touch is certain to come.
             if told("BindingMissing", binding) && back {
                 Ok(())
             } else {

@@ -1,5 +1,5 @@
-//! A city that is to leave its cluster for one that cannot take it: nothing is lost, the drain says what it waits for, goes on
-//! by itself where that can be seen, and leaves nothing behind when it is called off.
+//! A drain to a cluster that cannot take the city loses nothing. The drain reports the obstacle, continues by itself if the end
+//! of the obstacle is visible, and leaves nothing behind when it is cancelled.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,30 +20,30 @@ use serde_json::{Value, json};
 const CITY: &str = "topology.datum.net/city-code";
 const DRAIN: &str = "compute.datumapis.com/drain";
 
-/// Why a cluster cannot take the city.
+/// A reason why a cluster cannot take the city.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Obstacle {
-    /// Cordoned: the scheduler refuses it (fact 59).
+    /// Cordoned: the scheduler refuses the cluster (fact 59).
     Taint,
-    /// It does not carry the label.
+    /// The label is missing.
     Label,
-    /// It does not serve deployments (fact 66).
+    /// The cluster does not serve deployments (fact 66).
     Api,
-    /// Its API server is dead.
+    /// Its API server is stopped.
     Away,
-    /// What is to come there is there already, and not ours (fact 33).
+    /// A foreign object is already there under the name (fact 33).
     Conflict,
-    /// Nobody serves its Instances.
+    /// No provider serves its Instances.
     Provider,
 }
 
 impl Obstacle {
-    /// Whether the scheduler would take the cluster all the same, so that only the first namespace shows that it is no good.
+    /// True if the scheduler accepts the cluster anyway, so that only the first namespace reveals the obstacle.
     fn is_unseen(self) -> bool {
         matches!(self, Self::Conflict | Self::Provider)
     }
 
-    /// What the drain says that it waits for.
+    /// Returns words of the drain's report.
     pub fn told(self) -> &'static str {
         match self {
             Self::Taint => "has the taint maintenance:NoSchedule",
@@ -55,7 +55,7 @@ impl Obstacle {
         }
     }
 
-    /// Puts it in the way, or takes it away again.
+    /// Creates or removes the obstacle.
     pub async fn set(self, stage: &mut Stage, there: bool) {
         let cluster = stage.to.cluster();
         let hub = stage.world.hub.clone();
@@ -98,7 +98,7 @@ impl Obstacle {
     }
 }
 
-/// A deployment of somebody else, which asks for nothing.
+/// Returns a foreign deployment without instances.
 fn foreign(namespace: &str, name: &str) -> Value {
     let mut object = deployment(namespace, name, "dfw");
     object["spec"]["workloadRef"]["name"] = json!("theirs");
@@ -126,7 +126,7 @@ impl Cell {
     }
 }
 
-/// A namespace of the project in which the city has a deployment.
+/// A namespace of the project with a deployment in the city.
 #[derive(Clone)]
 pub struct Place {
     pub ns: String,
@@ -150,13 +150,13 @@ impl Stage {
         }
     }
 
-    /// Everything of ours in a cell, with its uid; what somebody else has put there is left out.
+    /// Returns the operator's objects in a cell with their uids, without foreign ones.
     pub async fn uids(&self, cell: Cell, place: &Place) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for kind in ["WorkloadDeployment", "Instance", "Secret"] {
             let objects = loop {
                 match api(self.client(cell), kind, &place.hub).list(&ListParams::default()).await {
-                    // A kind that is served again is not ready at once.
+                    // A kind that is served again needs a moment to become ready.
                     Err(kube::Error::Api(status)) if status.code == 429 => {
                         tokio::time::sleep(Duration::from_millis(200)).await;
                     }
@@ -165,7 +165,7 @@ impl Stage {
             };
             let objects = match objects {
                 Ok(objects) => objects.items,
-                // Not served, or not at all there for now.
+                // The kind is not served, or the server is unavailable.
                 Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
                 Err(kube::Error::HyperError(_) | kube::Error::Service(_)) => Vec::new(),
                 Err(error) => panic!("{error}"),
@@ -193,7 +193,7 @@ impl Stage {
         merge(&self.world.hub, "Cluster", "", &self.from.cluster(), patch).await;
     }
 
-    /// Waits until the gauge counts one drain in this state, or none at all.
+    /// Waits until the gauge counts one drain in this state, or none.
     pub async fn state(&self, state: Option<&str>) {
         eventually(&format!("the gauge says {state:?}"), || async {
             let text = self.world.operators[0].metrics().await.map_err(|error| error.to_string())?;
@@ -206,7 +206,7 @@ impl Stage {
         .await;
     }
 
-    /// Waits until everything is on one cluster, and guarded there by nothing but its name and the label.
+    /// Waits until everything is on one cluster, with a guard of only its name and the label.
     pub async fn settled(&self, on: Cell, off: Cell) {
         let cluster = on.cluster();
         eventually(&format!("everything is on {cluster}"), || async {
@@ -236,7 +236,7 @@ impl Stage {
         }
     }
 
-    /// What the hub says of one place: where its policy sends the deployment, and what the scheduler has done.
+    /// Returns the state of one place on the hub: the placement of its policy, and the result of the scheduler.
     async fn how(&self, place: &Place) -> String {
         let name = format!("{}-workloaddeployment", place.deployment);
         let policy = get(&self.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await;
@@ -246,7 +246,7 @@ impl Stage {
         format!("policy {policy:?}, binding {binding:?}")
     }
 
-    /// Serves deployments in the new cell, or no longer.
+    /// Serves deployments in the new cell, or stops serving them.
     async fn serve_deployments(&self, served: bool) {
         let definitions = api(self.client(self.to), "CustomResourceDefinition", "");
         let name = "workloaddeployments.compute.datumapis.com";
@@ -261,7 +261,7 @@ impl Stage {
         .await;
     }
 
-    /// Waits until an Event on the old cluster says why.
+    /// Waits until an Event on the old cluster reports the reason.
     pub async fn told_on_the_cluster(&self, reason: &str, why: &str) {
         eventually(&format!("{reason} is told on the Cluster: {why}"), || async {
             let events = list(&self.world.hub, "Event", "default").await;
@@ -272,7 +272,7 @@ impl Stage {
         .await;
     }
 
-    /// Waits until every deployment says why it is still where it is.
+    /// Waits until every deployment reports why it has not moved.
     async fn told_on_deployments(&self, why: &str) {
         for place in &self.places {
             eventually("the deployment says why it is still there", || async {
@@ -286,7 +286,7 @@ impl Stage {
         }
     }
 
-    /// The drain meets the obstacle: everything stays, or comes back, and it is told.
+    /// Starts a drain with the obstacle. Asserts that everything stays or returns, and that the obstacle is reported.
     async fn is_held_up_by(&self, obstacle: Obstacle) {
         let before = self.all(self.from).await;
         self.drain(true).await;
@@ -306,7 +306,7 @@ impl Stage {
         }
     }
 
-    /// One obstacle: the drain is called off, asked for anew, and then goes on, which moves the city for good.
+    /// Tests one obstacle: the drain is cancelled, requested again, and then completes, which moves the city.
     async fn meets(&mut self, obstacle: Obstacle) {
         eprintln!("{obstacle:?}, from {:?} to {:?}", self.from, self.to);
         obstacle.set(self, true).await;
@@ -337,10 +337,10 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
     merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { CITY: city } } })).await;
 }
 
-/// The city in `dfw`, in so many namespaces, each with one instance and its Secret. A move may take `arrival` seconds.
+/// Runs the city on `dfw` in this many namespaces, each with one instance and its Secret. A move may take `arrival` seconds.
 pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
-    // Real Karmada takes longer for everything, a good move included. Of a member that was away it sees nothing for up to a
-    // minute more, since its informers try again ever more rarely (fact 80), and what is sent back then stays there.
+    // Real Karmada is slower, also for a successful move. After the return of a member it is blind for up to a minute more,
+    // because its informers back off (fact 80). What it sends back in that time stays there.
     let arrival = if std::env::var_os("KARMADA_BIN").is_some() { arrival.max(75) } else { arrival };
     let management =
         format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");
@@ -361,10 +361,10 @@ pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
 }
 
 #[test]
-fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
+fn drain_with_an_obstacle_loses_nothing_reports_and_continues() {
     RUNTIME.block_on(async {
         let mut stage = Box::pin(stage(2, 10)).await;
-        // Away comes last: of a member that was away, Karmada's cache may miss objects, which then stay there (fact 80).
+        // `Away` is last: after the return of a member, Karmada's cache may miss objects, which then stay there (fact 80).
         let obstacles =
             [Obstacle::Taint, Obstacle::Label, Obstacle::Api, Obstacle::Conflict, Obstacle::Provider, Obstacle::Away];
         for obstacle in obstacles {
@@ -374,9 +374,9 @@ fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
 }
 
 #[test]
-fn what_a_dead_manager_had_sent_is_followed_by_the_next_one() {
+fn drain_of_a_dead_manager_is_continued_by_the_next_one() {
     RUNTIME.block_on(async {
-        // The only namespace: nothing is left on the old cluster that would remind anybody of the drain.
+        // With only one namespace, nothing on the old cluster indicates the drain.
         let mut stage = Box::pin(stage(1, 10)).await;
         Obstacle::Provider.set(&mut stage, true).await;
         stage.drain(true).await;

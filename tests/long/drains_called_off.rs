@@ -1,4 +1,4 @@
-//! Drains that meet what is not there for a while, Karmada's scheduler or the way back.
+//! Drains while Karmada's scheduler or the way back is unavailable.
 
 use crate::{
     common::{ABSENT, RUNTIME, eventually, get, merge, skip},
@@ -6,7 +6,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Waits until the policy of each namespace has a first group whose name begins so.
+/// Waits until the first group in each namespace's policy has a name with this part.
 async fn policies_say(stage: &Stage, group: &str) {
     for place in &stage.places {
         eventually(&format!("the policy says {group}"), || async {
@@ -19,7 +19,7 @@ async fn policies_say(stage: &Stage, group: &str) {
 }
 
 #[test]
-fn a_drain_that_is_called_off_while_the_scheduler_is_away_moves_nothing_when_it_is_back() {
+fn drain_cancelled_during_a_scheduler_outage_moves_nothing() {
     RUNTIME.block_on(async {
         let mut stage = Box::pin(stage(1, 10)).await;
         if stage.world.bed.stand_in().is_none() {
@@ -40,7 +40,7 @@ fn a_drain_that_is_called_off_while_the_scheduler_is_away_moves_nothing_when_it_
 }
 
 #[test]
-fn from_a_cordoned_cluster_nothing_begins_before_it_was_said_that_nothing_could_come_back() {
+fn drain_of_a_cordoned_cluster_reports_the_missing_way_back_first() {
     RUNTIME.block_on(async {
         let mut stage = Box::pin(stage(1, 40)).await;
         Obstacle::Provider.set(&mut stage, true).await;

@@ -1,4 +1,4 @@
-//! A drain of a city that each of two Clusters has, as the Go operator's policies leave it where both carry the label.
+//! A drain of a city that runs on two Clusters. The Go operator's policies cause that if both have the label.
 
 use crate::{
     common::{ABSENT, RUNTIME, api, eventually, get},
@@ -28,9 +28,9 @@ async fn share(stage: &mut Stage) {
     stage.world.restart_manager(&[]).await;
 }
 
-/// Found by reading: everything left the cluster that ran it, in every namespace at once, and nothing brought it back.
+/// Everything left the running cluster, in every namespace at once, and nothing brought it back.
 #[test]
-fn what_two_clusters_have_leaves_one_only_where_the_other_runs_it() {
+fn drain_of_a_shared_city_waits_until_the_other_cluster_runs_it() {
     RUNTIME.block_on(async {
         let mut stage = Box::pin(stage(2, 20)).await;
         Obstacle::Provider.set(&mut stage, true).await;
@@ -41,7 +41,7 @@ fn what_two_clusters_have_leaves_one_only_where_the_other_runs_it() {
         stage.state(Some("waiting")).await;
         tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
         assert_eq!(stage.all(stage.from).await, before, "nothing is given up that the other does not run");
-        // Called off, nothing is different.
+        // Cancelled, the drain leaves no change.
         stage.drain(false).await;
         stage.state(None).await;
         for place in &stage.places {

@@ -1,5 +1,5 @@
-//! External edits on the hub: clusters that lose their city's label, and bindings, Works, policies and copies that somebody
-//! removes. What runs stays where it is, and what was taken away comes back.
+//! External edits on the hub: clusters lose their city's label, and bindings, Works, policies and copies are deleted. Running
+//! deployments stay in place, and deleted objects return.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,13 +19,13 @@ use tokio::time::Instant;
 
 const CITY: &str = "topology.datum.net/city-code";
 
-/// A Workload that uses a Secret, with one instance in each of these cities.
+/// Deploys a Workload that uses a Secret, with one instance in each of these cities.
 async fn start(world: &World, ns: &str, cities: &[&str]) {
     deploy(world, ns, cities).await;
     ready(world, ns, "web", cities.len() as u64).await;
 }
 
-/// Everything of ours in a cell's namespace, with its uid.
+/// Returns the operator's objects in a cell's namespace, with their uids.
 async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for kind in ["WorkloadDeployment", "Instance", "Secret"] {
@@ -65,7 +65,7 @@ async fn guarded(world: &World, hub: &str, city: &str, clusters: &[&str]) {
 }
 
 #[test]
-fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
+fn guarded_city_with_a_changed_label_stays() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("guard").await;
@@ -97,12 +97,12 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
             if message.contains("says lhr") { Ok(()) } else { Err(message) }
         })
         .await;
-        // Swapped between two clusters.
+        // The labels of two clusters are swapped.
         label(&world.hub, "cell-ord", Some("dfw")).await;
         label(&world.hub, "cell-dfw", Some("ord")).await;
         says(&world, &ns, "web-p-ord", "CityLabelLost").await;
         assert_eq!((uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await), before);
-        // Put back, and removed while the manager is down.
+        // The labels are restored, and then removed while the manager is down.
         label(&world.hub, "cell-ord", Some("ord")).await;
         label(&world.hub, "cell-dfw", Some("dfw")).await;
         says(&world, &ns, "web-p-dfw", "Propagated").await;
@@ -115,7 +115,7 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
         says(&world, &ns, "web-p-dfw", "Propagated").await;
         assert_eq!((uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await), before);
 
-        // Drained: the city moves when another cluster carries its label, and nothing is left behind.
+        // Drained: the city moves as soon as another cluster has its label, and leaves nothing behind.
         let drain = json!({ "metadata": { "annotations": { "compute.datumapis.com/drain": "true" } } });
         merge(&world.hub, "Cluster", "", "cell-dfw", drain).await;
         delete(&world.project, "Workload", &ns, "web").await;
@@ -134,7 +134,7 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
 }
 
 #[test]
-fn without_the_guard_a_lost_label_takes_everything_away() {
+fn unguarded_city_with_a_lost_label_loses_everything() {
     RUNTIME.block_on(async {
         let world = alone(Wish { management: "cityGuard: false\n".into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("plain").await;
@@ -150,14 +150,14 @@ fn without_the_guard_a_lost_label_takes_everything_away() {
     });
 }
 
-/// What somebody does, and what is expected of it.
+/// An external edit and its expected effect.
 struct Edit {
     fact: u32,
-    /// Kinds of which the cell gets new objects; all others stay the objects they are, but for the Secret where
-    /// `may_renew_data` says so: whether Karmada takes it back before it is needed again is a matter of moments.
+    /// Kinds whose objects in the cell are recreated. All others stay the same. With `may_renew_data` the Secret may do either,
+    /// because the timing decides if Karmada removes it before it is needed again.
     renewed: &'static [&'static str],
     may_renew_data: bool,
-    /// Whether Karmada mends it only after a touch of ours.
+    /// True if Karmada only recovers after a touch of the operator.
     is_repaired: bool,
 }
 
@@ -178,10 +178,10 @@ const EDITS: [Edit; 9] = [
     },
 ];
 
-/// How long it may take until all is as it was.
+/// Time within which everything is restored.
 const MENDED: Duration = Duration::from_secs(17);
 
-/// Something that somebody has removed.
+/// An object that the test has deleted.
 struct Removed {
     client: Client,
     kind: &'static str,
@@ -191,7 +191,7 @@ struct Removed {
 }
 
 impl Removed {
-    /// Whether there is another one in its place.
+    /// Fails unless another object has taken its place.
     async fn is_back(&self) -> Result<(), String> {
         let what = format!("{} {}/{}", self.kind, self.namespace, self.name);
         match get(&self.client, self.kind, &self.namespace, &self.name).await {
@@ -202,7 +202,7 @@ impl Removed {
     }
 }
 
-/// Deletes what is there; among random edits it may not be.
+/// Deletes the object if it exists. With random edits it may be missing.
 async fn take(client: &Client, kind: &'static str, namespace: &str, name: &str) -> Vec<Removed> {
     let found = get(client, kind, namespace, name).await;
     let Some(object) = found.filter(|object| object.metadata.deletion_timestamp.is_none()) else { return Vec::new() };
@@ -215,7 +215,7 @@ async fn take(client: &Client, kind: &'static str, namespace: &str, name: &str) 
     vec![Removed { client, kind, namespace, name, uid: object.uid() }]
 }
 
-/// Makes an edit; returns what it has removed.
+/// Makes an edit. Returns the deleted objects.
 async fn make(world: &mut World, hub: &str, fact: u32) -> Vec<Removed> {
     let (at, dfw) = (world.hub.clone(), world.dfw.clone());
     match fact {
@@ -250,19 +250,19 @@ async fn make(world: &mut World, hub: &str, fact: u32) -> Vec<Removed> {
     Vec::new()
 }
 
-/// The edits that can be made here: Karmada's own processes are not restarted by a test.
+/// Returns the edits that are possible here. A test cannot restart the processes of real Karmada.
 fn edits(world: &World) -> Vec<&'static Edit> {
     EDITS.iter().filter(|edit| edit.fact != 56 || world.bed.stand_in().is_some()).collect()
 }
 
-/// The value of a counter of the manager's.
+/// Returns the manager's counter of repairs.
 async fn repairs(world: &World) -> u32 {
     let text = world.operators[0].metrics().await.unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("compute_federation_repairs_total "));
     line.map_or(0, |value| value.parse().unwrap())
 }
 
-/// Waits until Karmada is done with the bindings: what it is about to write anyway needs no repair.
+/// Waits until Karmada stops writing bindings, so that the edit does not coincide with one of its writes.
 async fn at_rest(world: &World, hub: &str) {
     let versions = || async {
         let bindings = list(&world.hub, "ResourceBinding", hub).await;
@@ -277,7 +277,7 @@ async fn at_rest(world: &World, hub: &str) {
 }
 
 #[test]
-fn what_others_take_away_comes_back_and_the_rest_is_not_touched() {
+fn externally_deleted_objects_return_and_others_are_untouched() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("edits").await;
@@ -312,7 +312,7 @@ fn what_others_take_away_comes_back_and_the_rest_is_not_touched() {
             says(&world, &ns, "web-p-dfw", "Propagated").await;
             ready(&world, &ns, "web", 2).await;
             assert!(began.elapsed() < promised(MENDED), "fact {fact}: {:?}", began.elapsed());
-            // Real Karmada brings a lost binding back by itself where a status of its template arrives at that moment.
+            // Real Karmada recreates a binding by itself if a status of its template arrives at that moment.
             if *is_repaired && world.bed.stand_in().is_some() {
                 assert!(repairs(&world).await > repaired, "fact {fact}: nobody counted the repair");
             }
@@ -323,13 +323,13 @@ fn what_others_take_away_comes_back_and_the_rest_is_not_touched() {
             (now != before).then_some(now)
         })
         .await;
-        // At random, some at once; `EDITS=500` goes on for minutes.
+        // Random edits, some of them at once. `EDITS=500` continues for minutes.
         let count = std::env::var("EDITS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
         let choice = edits(&world);
         let mut taken = 0;
         for _ in 0..count {
             let fact = choice[fastrand::usize(..choice.len())].fact;
-            // What an edit before has taken away may not be back yet.
+            // An object that an earlier edit deleted may not be back yet.
             let there = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.is_some();
             if fact != 52 || there {
                 taken += make(&mut world, &hub, fact).await.len();
@@ -347,7 +347,7 @@ fn what_others_take_away_comes_back_and_the_rest_is_not_touched() {
         .await;
         assert!(began.elapsed() < promised(MENDED), "{:?}", began.elapsed());
         for (name, uid) in uids(&world.ord, &hub).await {
-            // The Secret's binding is shared.
+            // The cities share the binding of the Secret.
             assert!(name.starts_with("Secret") || elsewhere[&name] == uid, "{name} of the other city was not touched");
         }
     });

@@ -1,5 +1,5 @@
-//! The chainsaw suites for cells that wait for networks and quota and for a project that asks the webhooks, run by chainsaw as
-//! `cargo testbed e2e --gated` does; `tests/it/suites.rs` runs all others.
+//! The chainsaw suites for cells that wait for networks and quota, and for a project with webhooks. chainsaw runs them as in
+//! `cargo testbed e2e --gated`. `tests/it/suites.rs` runs all others.
 
 use testbed::admission::Webhooks;
 
@@ -10,7 +10,7 @@ use crate::common::{
 };
 
 #[test]
-fn every_gated_suite_passes_on_the_testbed() {
+fn gated_suites_pass_on_the_testbed() {
     let Some(program) = testbed::chainsaw::find() else {
         skipped("chainsaw is not on the PATH, and CHAINSAW does not name it; .ci/tools brings it");
         return;
@@ -24,7 +24,7 @@ fn every_gated_suite_passes_on_the_testbed() {
         let on = &mut *world;
         let suites = testbed::chainsaw::Run { program, gated: true, more: &[], shown: false };
         let passed = suites.on(&on.bed, &mut on.operators).await;
-        // Whoever has the bed next asks nobody.
+        // The next test on the bed has no webhooks.
         webhooks.leave(&world.project).await.unwrap();
         passed.unwrap();
     });

@@ -1,4 +1,4 @@
-//! What the hub refuses, or does not let go, is told where the user looks.
+//! Refusals and blocked deletions on the hub are reported where the user looks.
 
 use kube::api::{DeleteParams, DynamicObject};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::common::{
 
 const GROUP: &str = "compute.datumapis.com";
 
-/// Waits until `Federated` of the deployment gives this reason, in words that contain these.
+/// Waits until `Federated` of the deployment has this reason and contains these words.
 async fn federated(world: &World, ns: &str, name: &str, reason: &str, words: &str) {
     eventually(&format!("{name} says {reason}: {words}"), || async {
         let wd = get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("gone")?;
@@ -24,14 +24,14 @@ async fn federated(world: &World, ns: &str, name: &str, reason: &str, words: &st
     .await;
 }
 
-/// How many Events of this reason there are on a deployment.
+/// Returns the number of Events with this reason on a deployment.
 async fn events(world: &World, ns: &str, name: &str, reason: &str) -> usize {
     let all = list(&world.project, "Event", ns).await;
     let of = |event: &&DynamicObject| event.data["reason"] == reason && event.data["regarding"]["name"] == name;
     all.iter().filter(of).count()
 }
 
-/// The hub refuses a new one, and the change of one that runs.
+/// The hub refuses a new copy, and a change of a running one.
 async fn refused(world: &World, ns: &str, hub: &str) {
     let unless = format!("object.metadata.namespace != '{hub}'");
     let rule = Refusal { name: hub, kind: (GROUP, "workloaddeployments"), operation: "*", unless: &unless };
@@ -72,7 +72,7 @@ async fn refused_policy(world: &World, ns: &str, hub: &str) {
     delete(&world.project, "WorkloadDeployment", ns, "west").await;
 }
 
-/// The copy of one that is deleted cannot go, nor that of one that lives.
+/// The copy of a deleted deployment cannot be deleted, and neither can that of a live one.
 async fn held(world: &World, ns: &str, hub: &str) {
     let hold = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
     let release = json!({ "metadata": { "finalizers": null } });
@@ -95,7 +95,7 @@ async fn held(world: &World, ns: &str, hub: &str) {
     federated(world, ns, "new", "Propagated", "").await;
 }
 
-/// The namespace goes, and something in it holds it.
+/// The namespace is terminating, and an object in it blocks the deletion.
 async fn namespace_goes(world: &World, ns: &str, hub: &str) {
     let thing = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -116,7 +116,7 @@ async fn namespace_goes(world: &World, ns: &str, hub: &str) {
 }
 
 #[test]
-fn what_the_hub_refuses_or_holds_is_told_where_the_user_looks() {
+fn hub_refusals_and_blocked_deletions_are_reported_to_the_user() {
     RUNTIME.block_on(async {
         let management = "timing:\n  deliveryGraceSeconds: 1\n  deletionPatienceSeconds: 3\n".to_owned();
         let world = alone(Wish { management, ..Wish::default() }).await;

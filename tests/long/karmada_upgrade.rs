@@ -1,4 +1,4 @@
-//! Real Karmada of one version gives way to another under a running federation: nothing is made anew.
+//! Upgrades real Karmada from one version to another under a running federation. Nothing is recreated.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -7,16 +7,16 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use testbed::{Options, karmada::Flavour};
 
-/// How long the other version has to do anything wrong, once it works: its first look at everything is over by then.
+/// Time for which the test watches the new version once it works. Its initial sync is over by then.
 const WATCHED: Duration = Duration::from_secs(30);
 
-/// Two folders of one version: binaries, and source with the definitions.
+/// Returns two folders of one version: binaries, and source with the definitions.
 fn folders(bin: &str, crds: &str) -> Option<(PathBuf, PathBuf)> {
     let folder = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     Some((folder(bin)?, folder(crds)?))
 }
 
-/// A Workload in two cities with two ConfigMaps of its own and a Secret.
+/// Returns a Workload in two cities with two ConfigMaps and a Secret.
 fn using(ns: &str, name: &str) -> Value {
     let mut object = crate::common::workload(ns, name, &["dfw", "ord"], 1);
     object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = json!([
@@ -34,7 +34,7 @@ async fn sources(world: &World, ns: &str) {
     }
 }
 
-/// The uid of everything of ours in one namespace on hub and cells.
+/// Returns the uids of the operator's objects in one namespace, on project, hub and cells.
 async fn uids(world: &World, ns: &str, hub: &str) -> BTreeMap<String, String> {
     const OF_HUB: &[&str] =
         &["WorkloadDeployment", "ConfigMap", "Secret", "ResourceBinding", "PropagationPolicy", "Instance"];
@@ -68,7 +68,7 @@ async fn arrived(world: &World, hub: &str, name: &str, value: &str) {
 }
 
 #[test]
-fn an_upgrade_of_karmada_changes_no_uid() {
+fn karmada_upgrade_changes_no_uid() {
     RUNTIME.block_on(async {
         let before = folders("KARMADA_BIN_BEFORE", "KARMADA_CRDS_BEFORE");
         let (Some((bin, crds)), Some((new_bin, new_crds))) = (before, folders("KARMADA_BIN", "KARMADA_CRDS")) else {
@@ -85,7 +85,7 @@ fn an_upgrade_of_karmada_changes_no_uid() {
         assert!(before.len() >= 2 + 2 + 2 + 3 + 5 + 2 + 2 * 5, "{before:?}");
 
         world.bed.upgrade_karmada(&new_bin, &new_crds).await.unwrap();
-        // The new version works: what is new is brought, and what changes follows, the second of a kind as well.
+        // The new version works: new objects and changes are delivered, also for the second dependency of a kind.
         merge(&world.project, "ConfigMap", &ns, "two", json!({ "data": { "k": "2" } })).await;
         arrived(&world, &hub, "two", "2").await;
         let (other, other_hub) = world.namespace("upgraded").await;
@@ -106,7 +106,7 @@ fn an_upgrade_of_karmada_changes_no_uid() {
             let told = crate::common::condition(&wd, "Federated");
             assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("Propagated")), "{told}");
         }
-        // What the old version made, the new one takes away.
+        // The new version deletes the objects of the old one.
         for ns in [&ns, &other] {
             delete(&world.project, "Workload", ns, "web").await;
         }

@@ -1,4 +1,4 @@
-//! What Karmada keeps of what is deleted, and what it has forgotten.
+//! Works of deleted objects that Karmada keeps, and those that it has forgotten.
 
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::common::{
     get, list, rights,
 };
 
-/// Whether so many Works of what is deleted are counted for the cell in ord.
+/// Fails unless this number of Works of deleted objects is counted for the cell in ord.
 async fn kept(world: &World, count: u32) -> Result<(), String> {
     let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
     let of_ord = |line: &&str| line.starts_with("compute_federation_left_on_clusters") && line.contains("cell-ord");
@@ -19,7 +19,7 @@ async fn kept(world: &World, count: u32) -> Result<(), String> {
     if line.ends_with(&format!("}} {count}")) { Ok(()) } else { Err(line.to_owned()) }
 }
 
-/// Brings a ConfigMap of somebody else's to the cell in ord, by a policy of his: it is no companion, and it is not left.
+/// Delivers a foreign ConfigMap to the cell in ord with a foreign policy. It is no companion and no leftover.
 async fn bring_theirs(world: &World, hub: &str) {
     let theirs = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": hub, "name": "theirs" }, "data": { "a": "b" },
@@ -41,7 +41,7 @@ async fn bring_theirs(world: &World, hub: &str) {
 }
 
 #[test]
-fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
+fn works_of_deleted_objects_are_reported_and_forgotten_ones_deleted() {
     RUNTIME.block_on(async {
         let since = jiff::Timestamp::now();
         let management = format!("{SWEEPS}timing:\n  workRemovalSeconds: 2\n");
@@ -57,7 +57,7 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         eventually("nothing is left of anything", || kept(&world, 0)).await;
 
         bring_theirs(&world, &hub).await;
-        // Karmada was about to make a Work when its template went (its issue 7896).
+        // Karmada was creating a Work when its template was deleted (its issue 7896).
         let mut copy = deployment(&hub, "forgotten", "ord");
         copy["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": ns, "karmada.io/managed": "true" });
         let work = json!({
@@ -82,7 +82,7 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
             if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
         })
         .await;
-        // The cell is away, and Karmada keeps the Work of what is deleted for it (fact 32).
+        // The cell is unavailable, and Karmada keeps the Work of a deleted object for it (fact 32).
         world.bed.cells.get_mut("ord").unwrap().stop_api_server();
         eventually("Karmada has noticed", || async {
             let cluster = get(&world.hub, "Cluster", "", "cell-ord").await.ok_or("none")?;
@@ -116,6 +116,6 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
             delete(&world.hub, kind, &hub, name).await;
         }
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
-        rights::shown(world, since, "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes");
+        rights::shown(world, since, "works_of_deleted_objects_are_reported_and_forgotten_ones_deleted");
     });
 }

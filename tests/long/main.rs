@@ -1,8 +1,7 @@
-//! Histories that take a minute or more each, on real API servers: what becomes of a federation while something is away,
-//! is taken away, or is taken over.
+//! Scenarios of a minute or more on real API servers: a federation while a component is unavailable, deleted or taken over.
 //!
-//! They are no part of `cargo test --workspace`, which has to answer within minutes; `cargo test --test long` runs them, and
-//! so does whoever changes what they are about. Beds are shared as in `tests/it`.
+//! `cargo test --workspace` leaves them out, because it has to finish within minutes. `cargo test --test long` runs them. Run it
+//! after a change of the code that they cover. Beds are shared as in `tests/it`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../common/mod.rs"]

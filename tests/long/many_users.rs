@@ -1,4 +1,4 @@
-//! A Secret with more users than its companion names.
+//! A Secret with more users than its companion lists.
 
 use kube::ResourceExt;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::common::{
     get,
 };
 
-/// What the companion says of its users, and its version.
+/// Returns the companion's list of users, and its version.
 async fn listed(world: &World, hub: &str) -> Result<(Value, String), String> {
     let companion = get(&world.hub, "Secret", hub, "db").await.ok_or("there is no companion")?;
     let text = &companion.annotations()["compute.datumapis.com/referenced-by"];
@@ -31,7 +31,7 @@ async fn has_its_data(world: &World, ns: &str, hub: &str, name: &str) {
 }
 
 #[test]
-fn a_companion_of_more_users_than_it_names_is_not_written_for_each_and_goes_with_the_last() {
+fn companion_with_too_many_users_is_not_rewritten_and_goes_with_the_last() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;

@@ -1,10 +1,9 @@
-//! Manager and cell within the memory that the manifests give them, beside a tenant and a cell that make everything as large as
-//! they can: both stay ready, the Lease stays where it is, and another project goes on.
+//! Manager and cell stay within the memory of the manifests while a tenant and a cell make everything as large as possible. Both
+//! stay ready, the Leases stay with them, and another project continues.
 //!
-//! A container is ended when what it has in memory for itself alone exceeds its limit. That is read here from
-//! `/proc/<pid>/status` (`RssAnon`) many times a second, since a limit needs a cgroup, and that needs root: pages of the binary,
-//! which the kernel can drop and read again, are not in it. `RELEASE=FILE` takes a binary of the release profile; of that of
-//! this build, heap and stacks are about the same, and it computes longer.
+//! A container is killed when its own memory exceeds its limit. A real limit needs a cgroup and root, so the test samples
+//! `RssAnon` in `/proc/<pid>/status` many times a second. That leaves out pages of the binary, which the kernel can drop.
+//! `RELEASE=FILE` tests a release binary. A debug binary needs about the same heap and stacks, and more time.
 
 use std::{
     path::PathBuf,
@@ -31,10 +30,10 @@ use crate::common::{
     promised, workload,
 };
 
-/// A city that no cell serves: there all is management's own work.
+/// A city without a cell, where all work is management's.
 const NOWHERE: &str = "lhr";
 
-/// The limit of a container of the manager, in KiB.
+/// Returns the memory limit of a container of the manager, in KiB.
 fn limit_kib() -> u64 {
     let manifest = std::fs::read_to_string(path("config/base/manager/manager.yaml")).unwrap();
     let limits = manifest.split("limits:").nth(1).unwrap();
@@ -42,7 +41,7 @@ fn limit_kib() -> u64 {
     memory.strip_suffix("Mi").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Looks at what a process has for itself alone until it is dropped.
+/// Samples the private memory of a process until it is dropped.
 struct Meter {
     peak: Arc<AtomicU64>,
     ended: Arc<AtomicBool>,
@@ -75,7 +74,7 @@ impl Drop for Meter {
     }
 }
 
-/// So many variables, about 60 bytes each.
+/// Returns this many variables of about 60 bytes each.
 fn settings(count: usize, of: usize) -> Value {
     let one = |n: usize| json!({ "name": format!("SETTING_{n:05}_OF_THE_APPLICATION"), "value": format!("value-{of}-{n:05}") });
     (0..count).map(one).collect()
@@ -86,7 +85,7 @@ fn with_env(mut of: Value, env: Value) -> Value {
     of
 }
 
-/// A manager and a cell of their own, with a Lease each, and what they have in memory.
+/// A manager and a cell with a Lease each, and the meters of their memory.
 struct Bed {
     world: World,
     meters: Vec<Meter>,
@@ -135,7 +134,8 @@ impl Bed {
         holders
     }
 
-    /// Another project's Workload runs within seconds, and both processes are ready, lead and are within their memory.
+    /// Asserts that another project's Workload runs within seconds, and that both processes are ready, lead and stay within their
+    /// memory.
     async fn goes_on(&mut self, when: &str) {
         self.workloads += 1;
         let (name, began) = (format!("web-{}", self.workloads), Instant::now());
@@ -156,7 +156,7 @@ impl Bed {
         }
     }
 
-    /// The Instance of beta's first Workload as the cell wrote it on the hub, to be made again under other names.
+    /// Returns the Instance of beta's first Workload as the cell wrote it on the hub, to be recreated under other names.
     async fn write_back(&self) -> DynamicObject {
         let all = eventually("it is written back", || async {
             let all = list(&self.world.hub, "Instance", "").await;
@@ -173,7 +173,7 @@ impl Bed {
 }
 
 #[test]
-fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
+fn hostile_tenant_and_cell_keep_operators_within_the_memory_limit() {
     RUNTIME.block_on(async {
         let mut bed = Bed::start().await;
         let alpha = client(&bed.world, "alpha").await;
@@ -185,7 +185,7 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
         many_workloads(&mut bed, &alpha).await;
         pushed_by_a_cell(&mut bed).await;
 
-        // From the beginning: all of it comes at once.
+        // Both processes restart, and load everything at once.
         for operator in 0..bed.world.operators.len() {
             bed.world.operators[operator].process.kill();
             bed.world.operators[operator].start_again().await.unwrap();
@@ -197,18 +197,18 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
     });
 }
 
-/// So many placements in one city.
+/// Returns this many placements in one city.
 fn placements(count: usize, city: &str) -> Value {
     let one = |n| json!({ "name": format!("p{n:03}"), "cityCodes": [city], "scaleSettings": { "minReplicas": 1 } });
     (0..count).map(one).collect()
 }
 
-/// One variable of so many KiB.
+/// Returns one variable of this many KiB.
 fn long_value(of: usize, kib: usize) -> Value {
     json!([{ "name": "A", "value": format!("{of}{}", "y".repeat(kib << 10)) }])
 }
 
-/// Workloads that no webhook has refused.
+/// Creates Workloads beyond the limits, without webhooks that would refuse them.
 async fn over_the_limits(bed: &mut Bed, alpha: &Client) {
     let mut wide = with_env(workload("large", "wide", &[NOWHERE], 1), long_value(0, 256));
     wide["spec"]["placements"] = placements(400, NOWHERE);
@@ -220,8 +220,8 @@ async fn over_the_limits(bed: &mut Bed, alpha: &Client) {
     bed.goes_on("with 3,000 variables of one absent Secret").await;
 }
 
-/// The most deployments that one city allows for, with 127 variables each: made, and then changed, for which Karmada compares
-/// all of it with what runs. Without a pace, another project's Workload took 30 s meanwhile, on two cores for all of them.
+/// Creates and changes the most deployments that one city allows, with 127 variables each. For a change, Karmada compares all of
+/// it with the running objects. Without a pace, another project's Workload took 30 s on two shared cores.
 async fn one_workload_within_the_limits(bed: &mut Bed, alpha: &Client) {
     let of_size = |n| json!({ "name": format!("SETTING_{n:05}"), "value": "v".repeat(190) });
     let mut most = with_env(workload("large", "most", &["dfw"], 1), (0..127).map(of_size).collect());
@@ -237,7 +237,8 @@ async fn one_workload_within_the_limits(bed: &mut Bed, alpha: &Client) {
     }
 }
 
-/// Ten of 32 deployments of 120 KiB, ten of 500 variables on the cell, and ten of 1 MiB, which is over the limit.
+/// Creates ten Workloads of 32 deployments of 120 KiB, ten of 500 variables on the cell, and ten of 1 MiB, which is over the
+/// limit.
 async fn many_workloads(bed: &mut Bed, alpha: &Client) {
     for n in 0..10 {
         let mut full = with_env(workload("large", &format!("full-{n}"), &[NOWHERE], 1), long_value(n, 120));
@@ -249,7 +250,7 @@ async fn many_workloads(bed: &mut Bed, alpha: &Client) {
     bed.goes_on("with 30 large Workloads").await;
 }
 
-/// As large as its policy lets it, with the credentials of a cell.
+/// Creates Instances with the credentials of a cell, as large as the policy allows.
 async fn pushed_by_a_cell(bed: &mut Bed) {
     let own = bed.write_back().await;
     let file = bed.world.bed.hub.kubeconfig(&User::Cell("dfw".into()));

@@ -1,5 +1,5 @@
-//! Cells that die, and hubs and quota that go away: nothing restarts, nothing is claimed twice, nothing is left behind.
-//! With networks and quota, each on a bed of its own.
+//! Cells that crash, and outages of hub and quota: nothing restarts, nothing is claimed twice, nothing is left behind. Each test
+//! has its own bed with networks and quota.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ async fn world() -> Lent<World> {
     alone(Wish { networks_and_quota: true, ..Wish::default() }).await
 }
 
-/// Kills the cell's operator; what it had under way stays as it is.
+/// Kills the cell's operator in the middle of its work.
 fn kill_cell(world: &mut World) {
     let cell = world.of_cell("dfw");
     world.operators[cell].process.kill();
@@ -56,11 +56,11 @@ async fn uids(world: &World, kind: &str, namespace: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_gate_stays_shut_when_the_spec_changes_between_grant_and_removal() {
+fn quota_gate_with_a_spec_changed_after_the_grant_stays_closed() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let (ns, hub) = world.namespace("edited").await;
-        // Nobody but this test grants anything here.
+        // Only this test grants quota here.
         delete(&world.project, "ResourceGrant", &ns, "compute").await;
         apply(&world.project, deployment(&ns, "wd", "dfw")).await;
         let claim = "instance-wd-0";
@@ -68,7 +68,7 @@ fn a_gate_stays_shut_when_the_spec_changes_between_grant_and_removal() {
             get(&world.project, "ResourceClaim", &ns, claim).await.ok_or("not yet".to_owned())
         })
         .await;
-        // The cell dies after it has recorded the grant and before it opens the gate; then the spec changes.
+        // The cell dies after it recorded the grant, and before it opened the gate. Then the spec changes.
         kill_cell(&mut world);
         let claims = api(&world.project, "ResourceClaim", &ns);
         claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(granted())).await.unwrap();
@@ -117,7 +117,7 @@ fn a_gate_stays_shut_when_the_spec_changes_between_grant_and_removal() {
 }
 
 #[test]
-fn a_cell_that_dies_again_and_again_finishes_what_it_began() {
+fn cell_killed_repeatedly_finishes_its_work() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let (ns, hub) = world.namespace("dying").await;
@@ -133,7 +133,7 @@ fn a_cell_that_dies_again_and_again_finishes_what_it_began() {
         ready(&world, &ns, "web", 4).await;
         assert_eq!(uids(&world, "ResourceClaim", &ns).await.len(), 4);
         let (instances, claims) = (uids(&world, "Instance", &hub).await, uids(&world, "ResourceClaim", &ns).await);
-        // Restarted in peace, it writes nothing at all.
+        // After a restart in a steady state, the cell writes nothing.
         let audits =
             [Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub), Audit::mark(world.bed.cell("dfw").unwrap())];
         kill_cell(&mut world);
@@ -146,7 +146,7 @@ fn a_cell_that_dies_again_and_again_finishes_what_it_began() {
         }
         assert_eq!(uids(&world, "Instance", &hub).await, instances);
         assert_eq!(uids(&world, "ResourceClaim", &ns).await, claims);
-        // It dies once more while everything goes.
+        // The cell dies once more during the deletion.
         delete(&world.project, "Workload", &ns, "web").await;
         kill_cell(&mut world);
         start_cell(&mut world).await;
@@ -155,7 +155,7 @@ fn a_cell_that_dies_again_and_again_finishes_what_it_began() {
 }
 
 #[test]
-fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
+fn outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let (ns, hub) = world.namespace("minute").await;
@@ -178,7 +178,7 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
         world.bed.hub.stop_api_server();
         world.bed.milo.as_ref().unwrap().set("single", Reach::Away);
         let away = tokio::time::Instant::now();
-        // Meanwhile somebody deletes an Instance, and another one stops being ready.
+        // During the outage an Instance is deleted, and another one becomes unready.
         delete(&world.dfw, "Instance", &hub, "web-p-dfw-2").await;
         let broken = json!([{ "name": "c", "image": "docker.io/library/broken:1" }]);
         merge(
@@ -197,14 +197,14 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
             if says { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
-        // The outage outlasts whatever is tried again; `OUTAGE=60` makes it a minute.
+        // The outage is longer than any retry. `OUTAGE=60` makes it a minute.
         let outage = std::env::var("OUTAGE").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(10);
         tokio::time::sleep(Duration::from_secs(outage).saturating_sub(away.elapsed())).await;
         assert_eq!(uids(&world, "Instance", &hub).await, before, "none restarted, and none gone without its claim");
         assert_eq!(uids(&world, "ResourceClaim", &ns).await, claims);
         world.bed.hub.start_api_server().unwrap();
         world.bed.hub.wait_ready().await.unwrap();
-        // Its garbage collector with it: one that has lost its server for a minute takes another to look again.
+        // The garbage collector restarts too. After a minute without its server, it would need another minute to retry.
         world.bed.hub.start_controllers().unwrap();
         let back = tokio::time::Instant::now();
         eventually("the write-back is up to date", || async {
@@ -218,7 +218,7 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
             "within seconds of the hub's return: {:?}",
             back.elapsed()
         );
-        // Mended, or it would hold up the one after it.
+        // It is repaired, because it would block the next Instance.
         let whole = json!([{ "name": "c", "image": "docker.io/library/nginx:1" }]);
         let mended = json!({ "spec": { "runtime": { "sandbox": { "containers": whole } } } });
         merge(&world.dfw, "Instance", &hub, "web-p-dfw-1", mended).await;
@@ -234,7 +234,7 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
     });
 }
 
-/// Waits until this condition of each of these has this status and reason.
+/// Waits until this condition of each of these objects has this status and reason.
 async fn all_say(world: &World, what: &[(&str, String, &str)], ns: &str, status: &str, reason: &str) {
     for (kind, name, type_) in what {
         eventually(&format!("{kind} {name}: {type_} is {status}/{reason}"), || async {
@@ -247,7 +247,7 @@ async fn all_say(world: &World, what: &[(&str, String, &str)], ns: &str, status:
 }
 
 #[test]
-fn when_a_cell_is_away_for_long_the_tenant_is_told_that_nobody_knows() {
+fn unreachable_cell_is_reported_as_unknown_to_the_tenant() {
     RUNTIME.block_on(async {
         let management = "timing:\n  deliveryGraceSeconds: 0.5\n  clusterSilenceSeconds: 2\n".to_owned();
         let mut world = alone(Wish { management, ..Wish::default() }).await;
@@ -262,7 +262,7 @@ fn when_a_cell_is_away_for_long_the_tenant_is_told_that_nobody_knows() {
         ];
         world.bed.cells.get_mut("ord").unwrap().stop_api_server();
         all_say(&world, &what, &ns, "Unknown", "ClusterNotReady").await;
-        // A new manager remembers nothing, and takes nothing back.
+        // A restarted manager has no memory of this, and keeps the report.
         let since = condition(&get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.unwrap(), "Available");
         world.restart_manager(&[]).await;
         crate::common::never("it was taken back", || async {
@@ -280,7 +280,7 @@ fn when_a_cell_is_away_for_long_the_tenant_is_told_that_nobody_knows() {
     });
 }
 
-/// What `Federated` says of a deployment, once it gives this reason.
+/// Waits until `Federated` of a deployment has this reason. Returns the condition.
 async fn federated(world: &World, ns: &str, name: &str, reason: &str) -> Value {
     eventually(&format!("{name} says {reason}"), || async {
         let wd = get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("gone")?;
@@ -290,7 +290,7 @@ async fn federated(world: &World, ns: &str, name: &str, reason: &str) -> Value {
     .await
 }
 
-/// Status writes and Events in the project, by the object that they are about.
+/// Returns the number of status writes and Events in the project, by object.
 fn told(audit: &Audit) -> BTreeMap<String, usize> {
     let mut writes = BTreeMap::new();
     for request in audit.requests().unwrap().into_iter().filter(|r| !["get", "list"].contains(&&*r.verb)) {
@@ -304,7 +304,7 @@ fn told(audit: &Audit) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn a_hub_that_goes_away_and_comes_back_loses_nothing_and_is_told() {
+fn hub_outage_is_reported_and_loses_nothing() {
     RUNTIME.block_on(async {
         let management = "timing:\n  deliveryGraceSeconds: 1\n".to_owned();
         let mut world = alone(Wish { management, ..Wish::default() }).await;
@@ -355,7 +355,7 @@ fn a_hub_that_goes_away_and_comes_back_loses_nothing_and_is_told() {
         })
         .await;
         assert_eq!(world.operators[0].probe("/healthz").await.unwrap().0, 200, "being restarted would help nobody");
-        // One that was started meanwhile knows nothing of the hub, and says so of what is new.
+        // A manager that starts during the outage knows nothing of the hub, and reports that on new deployments.
         world.operators[0].process.kill();
         world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
         apply(&world.project, deployment(&ns, "newer", "dfw")).await;

@@ -1,5 +1,4 @@
-//! Many projects behind one manager: much to do in one and nothing in many, one that is away, and clients that send what
-//! is no question.
+//! Many projects under one manager: one busy and many idle, one unavailable, and clients with invalid requests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,20 +25,20 @@ use crate::common::{
     promised, workload,
 };
 
-/// What allocators keep back, more or less.
+/// Memory that allocators keep, roughly.
 const GROWTH_KIB: u64 = 16 << 10;
-/// Memory that a project may take in which nothing happens. A debug build takes more than a release.
+/// Largest memory of an idle project. A debug build takes more than a release build.
 const IDLE_KIB: u64 = 1024;
 
 #[test]
-fn a_project_with_much_to_do_does_not_starve_one_with_little() {
+fn busy_project_does_not_starve_a_small_one() {
     RUNTIME.block_on(async {
         const MUCH: usize = 600;
         let world = world().await;
         engaged(&world, 3.0).await;
         let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
         let (much, little) = (world.namespace_in(&alpha, "much").await, world.namespace_in(&beta, "little").await);
-        // No cell serves the city: what is counted is the manager's own work.
+        // No cell serves the city, so only the manager's work counts.
         let copies = |hub: String| {
             let client = world.hub.clone();
             async move { list(&client, "WorkloadDeployment", &hub).await.len() }
@@ -75,7 +74,7 @@ fn a_project_with_much_to_do_does_not_starve_one_with_little() {
 }
 
 #[test]
-fn fifty_projects_that_rest_ask_for_nothing() {
+fn fifty_idle_projects_make_no_requests() {
     RUNTIME.block_on(async {
         let world = world().await;
         engaged(&world, 3.0).await;
@@ -104,7 +103,7 @@ fn fifty_projects_that_rest_ask_for_nothing() {
         let marks = planes.map(Audit::mark);
         tokio::time::sleep(Duration::from_secs(30)).await; // the very thing that is to be shown
         for mark in &marks {
-            // A sweep of the hub, every five minutes, may fall into it.
+            // A sweep of the hub, every five minutes, may happen in this time.
             let swept = ["configmaps", "secrets", "resourcebindings"];
             let sweeps = |r: &testbed::audit::Request| r.verb == "list" && swept.contains(&&*r.resource);
             let asked: Vec<_> = mark.requests().unwrap().into_iter().filter(|r| !sweeps(r)).collect();
@@ -121,13 +120,13 @@ fn fifty_projects_that_rest_ask_for_nothing() {
 }
 
 #[test]
-fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
+fn silent_away_or_incomplete_project_delays_no_other() {
     RUNTIME.block_on(async {
         let world = world().await;
         engaged(&world, 3.0).await;
         let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
         let milo = world.bed.milo.as_ref().unwrap();
-        // The hub's API server has no LocationBindings: a project that is not all there.
+        // The hub's API server has no LocationBindings, so it acts as an incomplete project.
         milo.add("incomplete", &world.bed.hub).await.unwrap();
         announce(&alpha, "incomplete").await.unwrap();
         engaged(&world, 4.0).await;
@@ -184,7 +183,7 @@ fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
     });
 }
 
-/// Resident memory of a process.
+/// Returns the resident memory of a process.
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -192,7 +191,7 @@ fn resident_kib(pid: u32) -> u64 {
 }
 
 #[test]
-fn malformed_oversized_and_slow_clients_do_not_make_memory_grow() {
+fn webhook_with_malformed_oversized_and_slow_clients_keeps_its_memory() {
     const ROUNDS: usize = 4;
     const AT_A_TIME: usize = 40;
     RUNTIME.block_on(async {
@@ -222,7 +221,7 @@ fn malformed_oversized_and_slow_clients_do_not_make_memory_grow() {
                         return;
                     };
                     let _ = stream.write_all(said).await;
-                    // Answered, cut, or left alone by a client that loses its patience.
+                    // The server answers or closes, or the client gives up.
                     let _ = tokio::time::timeout(Duration::from_secs(6), stream.read_to_end(&mut Vec::new())).await;
                 }
             });
@@ -230,7 +229,7 @@ fn malformed_oversized_and_slow_clients_do_not_make_memory_grow() {
             resident.push(resident_kib(pid));
         }
         eprintln!("admission, KiB resident after each round of malformed, oversized and slow clients: {resident:?}");
-        // What is kept of clients grows with every round; what the allocator has not given back yet comes and goes.
+        // Memory kept for clients would grow with every round. Memory that the allocator has not returned yet comes and goes.
         let last = resident[ROUNDS / 2..].iter().min().unwrap();
         assert!(*last <= resident[0] + GROWTH_KIB, "{resident:?}");
         walls.fell().await;

@@ -1,6 +1,6 @@
-//! Prometheus itself scrapes the testbed's operators while applications come, change and go, and while something goes wrong for
-//! a moment; and while the chainsaw suites run, again and again; each for as many minutes as `MINUTES` says (two unless it
-//! does). `PROMETHEUS` names the program, or it is on the `PATH`.
+//! Prometheus scrapes the operators of the testbed. In one test, applications come, change and go, with one short failure. In
+//! another, the chainsaw suites run repeatedly. Each lasts `MINUTES` minutes (default two). `PROMETHEUS` names the program, or it
+//! is on the `PATH`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,8 @@ use crate::{
     scraping::{JOB, Pace, Prometheus, as_the_service_monitor_says, program},
 };
 
-/// Of what the board has no data when the suites have run: they stop managers before the first sweep, no server was away, and
-/// what is counted of a namespace goes with its last deployment.
+/// Metrics without data on the dashboard after the suites. The suites stop managers before the first sweep, no server was
+/// unavailable, and metrics of a namespace end with its last deployment.
 const NOT_BY_SUITES: [&str; 5] = [
     "compute_sweeps_total",
     "compute_sweep_last_end_timestamp_seconds",
@@ -35,12 +35,12 @@ const NOT_BY_SUITES: [&str; 5] = [
     "compute_referenced_data_companions_expected",
     "compute_referenced_data_companions_present",
 ];
-/// Namespaces that applications are in, one after the other.
+/// Number of namespaces that the applications use in turn.
 const NAMESPACES: usize = 3;
-/// How long the hub is away, once. No alert says so: it would be over before anybody has looked.
+/// Length of the single hub outage. It is too short for an alert.
 const AWAY: Duration = Duration::from_secs(15);
 
-/// Applications that come and go, each of a name of its own.
+/// Applications that come and go, each with a new name.
 struct Load {
     world: Lent<World>,
     namespaces: Vec<(String, String)>,
@@ -48,7 +48,7 @@ struct Load {
 }
 
 impl Load {
-    /// An application comes, changes and goes.
+    /// Creates, changes and deletes an application.
     async fn round(&mut self) {
         let (world, (ns, hub)) = (&self.world, &self.namespaces[self.rounds % NAMESPACES]);
         self.rounds += 1;
@@ -72,14 +72,14 @@ impl Load {
         }
     }
 
-    /// What goes wrong for a moment, once.
+    /// Causes a short failure, once.
     async fn trouble(&mut self) {
         let (ns, hub) = self.namespaces[0].clone();
         let world = &mut *self.world;
         apply(&world.project, using(&ns, &["dfw"])).await;
         ready(world, &ns, "web", 1).await;
         delete(&world.hub, "ResourceBinding", &hub, "db-secret").await;
-        // A city that nobody has bound is waited for; one without a Cluster blocks.
+        // An unbound city only waits. A bound city without a Cluster blocks.
         testbed::bed::bind_location(&world.project, "lhr").await.unwrap();
         apply(&world.project, workload(&ns, "nowhere", &["lhr"], 1)).await;
         eventually("one is kept from its city", || async {
@@ -92,7 +92,7 @@ impl Load {
         world.bed.hub.stop_api_server();
         let change = json!({ "spec": { "template": { "metadata": { "annotations": { "change": "1" } } } } });
         merge(&world.project, "Workload", &ns, "web", change).await;
-        // For so long it is away: this is no wait for something.
+        // Length of the outage.
         tokio::time::sleep(AWAY).await;
         world.bed.hub.start_api_server().unwrap();
         world.bed.hub.wait_ready().await.unwrap();
@@ -101,7 +101,7 @@ impl Load {
     }
 }
 
-/// Names of the page of metrics, as Prometheus has them.
+/// Returns the metrics of the page with the names that Prometheus uses.
 fn documented() -> Vec<String> {
     let page = fs::read_to_string(path("docs/metrics.md")).unwrap();
     let rows = page.lines().filter(|line| line.starts_with("| `"));
@@ -114,7 +114,7 @@ fn documented() -> Vec<String> {
 }
 
 #[test]
-fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
+fn prometheus_during_load_sees_every_metric_without_growth() {
     let Some(program) = program() else {
         skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
         return;
@@ -132,7 +132,7 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
         }
         let (began, lasts) = (Instant::now(), Duration::from_mins(minutes));
         load.trouble().await;
-        // Each namespace has had its turn before anything is compared.
+        // Each namespace is used once before the comparison.
         while began.elapsed() < lasts / 2 || load.rounds < NAMESPACES {
             load.round().await;
         }
@@ -157,9 +157,9 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
     });
 }
 
-/// By default metrics are told over TLS, and to whom the API server allows it: what the other tests here do without.
+/// By default, metrics use TLS and the API server's authorization. The other tests here switch that off.
 #[test]
-fn prometheus_scrapes_as_the_service_monitor_says() {
+fn prometheus_with_the_service_monitor_settings_scrapes() {
     let Some(program) = program() else {
         skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
         return;
@@ -195,16 +195,16 @@ fn prometheus_scrapes_as_the_service_monitor_says() {
     });
 }
 
-/// The suites provoke, one after the other and in namespaces of their own, whatever a tenant or an operator meets.
+/// The suites provoke all that a tenant or an operator can meet, one after the other, each in its own namespace.
 #[test]
-fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
+fn prometheus_during_the_suites_sees_no_growth() {
     let (Some(program), Some(chainsaw)) = (program(), testbed::chainsaw::find()) else {
         skipped("prometheus or chainsaw is not on the PATH, and PROMETHEUS and CHAINSAW do not name them");
         return;
     };
     let minutes = std::env::var("MINUTES").map_or(2, |minutes| minutes.parse().unwrap());
     RUNTIME.block_on(async {
-        // As their Deployments have them.
+        // The Deployments set this flag.
         let flags = vec!["--leader-elect".to_owned()];
         let mut lent = alone(Wish { provider: false, flags, ..Wish::default() }).await;
         let world = &mut *lent;
@@ -227,7 +227,8 @@ fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
             first.values().sum::<usize>(),
             last.values().sum::<usize>()
         );
-        // Each pass makes a namespace for each suite, seven of them with data: what were told of each would grow by that many.
+        // Each pass creates a namespace for each suite, seven of them with data. Series for each namespace would grow by that
+        // number.
         let grew = grown(&first, &last, 2 * (passes - 1) + 4);
         assert!(grew.is_empty(), "with {passes} passes grew {grew:?}");
         let run = format!("{}s", began.elapsed().as_secs() + 60);
@@ -237,13 +238,13 @@ fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
     });
 }
 
-/// The metrics of which there are more than `allowed` series more than before.
+/// Returns the metrics with more than `allowed` additional series.
 fn grown(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>, allowed: usize) -> BTreeMap<String, usize> {
     let more = after.iter().map(|(name, now)| (name, now.saturating_sub(before.get(name).copied().unwrap_or(0))));
     more.filter(|(_, more)| *more > allowed).map(|(name, more)| (name.clone(), more)).collect()
 }
 
-/// No alert has fired, since nothing was provoked that lasts; and how long scrapes took.
+/// Asserts that no alert has fired, because no lasting failure was provoked. Prints the duration of scrapes.
 async fn nothing_fires_and_scrapes_are_told(prometheus: &Prometheus, run: &str) {
     let fired = prometheus.ask(&format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{run}])")).await.unwrap();
     assert!(fired.is_empty(), "nothing was provoked that lasts: {fired:#?}");
@@ -268,7 +269,7 @@ async fn all_is_told(prometheus: &Prometheus, run: &str) {
     assert!(missing.is_empty(), "not told: {missing:?}");
 }
 
-/// Every panel of the board has data, but those of metrics that are told elsewhere.
+/// Asserts that every panel of the dashboard has data, except for metrics that other tests provoke.
 async fn panels_have_data(prometheus: &Prometheus, run: &str, more_elsewhere: &[&str]) {
     let elsewhere: Vec<&str> =
         ELSEWHERE.iter().map(|(name, _, _)| *name).chain(more_elsewhere.iter().copied()).collect();
@@ -279,7 +280,7 @@ async fn panels_have_data(prometheus: &Prometheus, run: &str, more_elsewhere: &[
             let query = target["expr"].as_str().unwrap();
             let of_elsewhere = elsewhere.iter().any(|name| query.contains(name));
             let query = ["$job", "$namespace", "$pod"].iter().fold(query.to_owned(), |q, name| q.replace(name, ".+"));
-            // What was counted is looked for in the whole run; so is what is told of a namespace only while that has something.
+            // Counters are queried over the whole run. So are metrics that exist only while a namespace has deployments.
             let query = query.replace("$__rate_interval", run);
             let found = prometheus.ask(&format!("last_over_time(({query})[{run}:5s])")).await.unwrap();
             asked += 1;

@@ -1,5 +1,5 @@
-//! Repair makes nothing worse: a Karmada that is away, or slow, is waited for; what somebody takes away in bulk is brought
-//! back one after the other; what somebody has suspended is left alone.
+//! Repairs do no harm. The operator waits for an unavailable or slow Karmada, and repairs mass deletions one by one. It leaves
+//! suspended deployments alone.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,19 +13,19 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 use testbed::audit::{Audit, Request};
 
-/// How many deployments there are, and whether they wait as long as in production. `DEPLOYMENTS=5000` is the whole size.
+/// Returns the number of deployments, and true if the timing is that of production. `DEPLOYMENTS=5000` is the full size.
 fn size(default: usize) -> (usize, bool) {
     let asked = std::env::var("DEPLOYMENTS").ok().and_then(|n| n.parse().ok());
     (asked.unwrap_or(default), asked.is_some())
 }
 
-/// A minute of production in a few seconds. What was never delivered is waited for longer than the stand-in may take to
-/// come back to the one that it failed at: it goes through all others first.
+/// A minute of production in a few seconds. The repair of a deployment that was never delivered must wait longer than the
+/// stand-in's retry, which handles all others first.
 const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepairSeconds: 300\n";
 
 /// Deployments that ran without a Secret, and get one.
 const CHANGED: [&str; 2] = ["old-1", "old-2"];
-/// One of which only the image changes.
+/// A deployment of which only the image changes.
 const NEW_IMAGE: &str = "old-3";
 
 struct Stage {
@@ -44,7 +44,7 @@ impl Stage {
         Self { world, ns, hub, patience }
     }
 
-    /// So many deployments that run nothing; each fourth has a Secret of its own.
+    /// Creates this many deployments without instances. Each fourth has its own Secret.
     async fn deploy(&self, prefix: &str, count: usize) {
         let made = stream::iter(0..count).map(|n| async move {
             self.put(&format!("{prefix}-{n}"), n % 4 == 0).await;
@@ -52,7 +52,7 @@ impl Stage {
         made.buffer_unordered(16).collect::<Vec<()>>().await;
     }
 
-    /// One of them, as it is to be.
+    /// Applies one of these deployments.
     async fn put(&self, name: &str, has_secret: bool) {
         let mut object = Self::idle(&self.ns, name);
         if has_secret {
@@ -67,7 +67,7 @@ impl Stage {
         apply(&self.world.project, object).await;
     }
 
-    /// What changes of those that ran: some get a Secret, one another image.
+    /// Changes running deployments: some get a Secret, one gets another image.
     async fn change_old(&self) {
         for name in CHANGED {
             self.put(name, true).await;
@@ -84,13 +84,13 @@ impl Stage {
         object
     }
 
-    /// What `Federated` says of each deployment.
+    /// Returns `Federated` of each deployment.
     async fn conditions(&self) -> BTreeMap<String, Value> {
         let all = list(&self.world.project, "WorkloadDeployment", &self.ns).await;
         all.iter().map(|wd| (wd.name_any(), condition(wd, "Federated"))).collect()
     }
 
-    /// Waits until `Federated` says this of so many deployments, and returns what it says of each.
+    /// Waits until `Federated` has this reason on this many deployments. Returns the condition of each.
     async fn all_say(&self, reason: &str, count: usize) -> BTreeMap<String, Value> {
         eventually_within(self.patience, &format!("{count} say {reason}"), || async {
             let conditions = self.conditions().await;
@@ -101,7 +101,7 @@ impl Stage {
         .await
     }
 
-    /// The Events on deployments: reasons and texts, by name.
+    /// Returns the Events on deployments: reasons and texts, by name.
     async fn events(&self) -> BTreeMap<String, Vec<(String, String)>> {
         let mut events: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -112,7 +112,7 @@ impl Stage {
         events
     }
 
-    /// Nothing was repaired, each deployment has one Event at most, and none accuses a setting of what is only slow.
+    /// Asserts that nothing was repaired, each deployment has at most one Event, and none blames a setting for a delay.
     async fn was_patient(&self) {
         let all = self.events().await;
         let touched: Vec<_> =
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// Writes to copies of deployments, their status aside, by name.
+/// Returns the number of writes to copies of deployments, without their status, by name.
 fn copies(audit: &Audit, hub: &str) -> BTreeMap<String, usize> {
     let mut writes = BTreeMap::new();
     for request in writes_of(audit) {
@@ -153,7 +153,7 @@ fn writes_of(audit: &Audit) -> Vec<Request> {
 }
 
 #[test]
-fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
+fn unavailable_karmada_is_awaited_without_repairs() {
     RUNTIME.block_on(async {
         let (count, in_full) = size(40);
         let mut stage = Stage::start("away", in_full, "").await;
@@ -191,9 +191,9 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
         let events = stage.events().await;
         assert!(events.is_empty(), "what is merely pending is no Event: {events:?}");
 
-        // From now on there is silence, however long it takes; `AWAY=600` makes it ten minutes.
+        // From now on there are no writes, however long it takes. `AWAY=600` makes it ten minutes.
         let away = std::env::var("AWAY").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(8);
-        // So many are looked at again over a longer time.
+        // In full size, reconciles are spread over a longer time.
         let silence = Duration::from_secs(if in_full { 60 } else { 2 });
         let settled = eventually_within(stage.patience, "all that is to be said is said", || async {
             let before = writes_of(&project).len();
@@ -219,7 +219,7 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_karmada_that_is_slow_is_not_made_slower() {
+fn slow_karmada_gets_no_repairs() {
     RUNTIME.block_on(async {
         let (count, in_full) = size(40);
         let stage = Stage::start("slow", in_full, "").await;
@@ -241,7 +241,7 @@ fn a_karmada_that_is_slow_is_not_made_slower() {
 }
 
 #[test]
-fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
+fn bindings_deleted_in_bulk_are_repaired_one_by_one() {
     RUNTIME.block_on(async {
         let budget = "repair:\n  perMinute: 600\n  burst: 3\n";
         let (count, in_full) = size(32);
@@ -274,11 +274,12 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
             .map(|write| write.at)
             .collect();
         touches.sort_unstable();
-        // On a slow machine what was touched may not be back before its next turn. Real Karmada brings some back by itself,
-        // when a status of the copy arrives between the deletion and the repair.
+        // On a slow machine, a touched binding may not be back before its next turn. Real Karmada recreates some by itself, if a
+        // status of the copy arrives between deletion and repair.
         let fewest = if stage.world.bed.stand_in().is_some() { count } else { count / 2 };
         assert!((fewest..=2 * count).contains(&touches.len()), "{} touches of {count}", touches.len());
-        // Three, and one each tenth of a second; half of that for what a slow machine holds up between budget and server.
+        // Three at once, then one each tenth of a second. Half of that allows for delays between budget and server on a slow
+        // machine.
         for (n, span) in touches.windows(30).enumerate() {
             let took = span[29].duration_since(span[0]).as_secs_f64();
             assert!(took > f64::from(30 - 3) / 10.0 / 2.0, "30 touches from {n} on in {took} s");
@@ -291,13 +292,13 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
             assert!(of("Repaired") <= 1 && of("BindingMissing") <= 1, "{deployment}: {events:?}");
             repaired += of("Repaired");
         }
-        // It is of one plan with BindingMissing: under the same name it was never stored.
+        // One plan has this Event and BindingMissing. With the same name, this one was never stored.
         assert!(repaired > 0, "no Event tells of a repair");
     });
 }
 
 #[test]
-fn what_somebody_has_suspended_is_told_and_left_alone() {
+fn suspended_propagation_is_reported_and_left_alone() {
     RUNTIME.block_on(async {
         let stage = Stage::start("suspended", false, "").await;
         stage.deploy("old", 1).await;

@@ -1,5 +1,5 @@
-//! A project's etcd is restored from an old backup while the manager runs: what was made since is missing, and its copies
-//! stay until it is back, or somebody says that it is right.
+//! A project's etcd is restored from an old backup while the manager runs. Later objects are missing. Their copies stay until the
+//! objects return or a person confirms the loss.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// As many as are missed.
+/// The number of missing deployments that pauses deletions.
 const DEPLOYMENTS: usize = 12;
 
-/// The copies on the hub, with their uids.
+/// Returns the copies on the hub, with their uids.
 async fn copies(world: &World, hub: &str) -> BTreeMap<String, String> {
     let all = list(&world.hub, "WorkloadDeployment", hub).await;
     all.into_iter().map(|copy| (copy.name_any(), copy.uid().unwrap())).collect()
@@ -29,7 +29,7 @@ async fn deploy(world: &World, ns: &str) {
     }
 }
 
-/// Waits until this is told in the project, with one of its latest Events.
+/// Waits until the project has this many Events with this reason. Returns the note of the latest.
 async fn told(world: &World, reason: &str, count: usize) -> String {
     eventually(&format!("{reason} is told {count} times"), || async {
         let events = list(&world.project, "Event", "default").await;
@@ -58,7 +58,7 @@ async fn paused(world: &World) -> bool {
 }
 
 #[test]
-fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
+fn copies_missing_in_a_restored_project_are_kept_until_confirmed() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("restored").await;
@@ -80,7 +80,7 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         })
         .await;
 
-        // Somebody puts them back: what runs of them is as it was.
+        // The deployments are recreated, and their running copies stay the same.
         deploy(&world, &ns).await;
         told(&world, "DeletionsResumed", 1).await;
         never("a copy is made anew", || async {
@@ -89,11 +89,11 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         })
         .await;
 
-        // Once more, and this time it is right.
+        // The restore is repeated, and this time the loss is confirmed.
         world.bed.restore_project(&backup).await.unwrap();
         told(&world, "DeletionsPaused", 1).await;
         assert_eq!(copies(&world, &hub).await, before);
-        // Whoever deletes something meanwhile reads why it does not go.
+        // A deletion in the meantime reports why it waits.
         apply(&world.project, deployment(&ns, "late-0", "dfw")).await;
         eventually("its finalizer is there", || async {
             let wd = get(&world.project, "WorkloadDeployment", &ns, "late-0").await.ok_or("none")?;
@@ -109,7 +109,7 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         .await;
         let began = Instant::now();
         eventually("they are gone from the hub", || async {
-            // Where a list that comes later lacks more, that is told anew, and wants to be confirmed as well.
+            // If a later list lacks more objects, that is reported again and needs another confirmation.
             let note = told(&world, "DeletionsPaused", 1).await;
             let (_, token) = note.rsplit_once('=').unwrap();
             let confirm = json!({ "metadata": { "annotations": { "compute.datumapis.com/confirm-missing": token } } });
@@ -122,10 +122,10 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
     });
 }
 
-/// Found by reading: a manager that begins has known nothing before, and took away every copy without its original. Its own
-/// Lease may lie in the etcd that is restored, so that it begins anew by that alone.
+/// A manager without earlier knowledge deleted every copy without its original. The restore itself can restart the manager,
+/// because its Lease may be in the restored etcd.
 #[test]
-fn what_was_restored_while_no_manager_ran_is_missed_by_its_copies() {
+fn project_restored_without_a_manager_is_detected_by_its_copies() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("restored").await;
@@ -142,18 +142,17 @@ fn what_was_restored_while_no_manager_ran_is_missed_by_its_copies() {
             (now != before).then_some(now)
         })
         .await;
-        // They are put back, and each finds its copy as it was.
+        // The deployments are recreated, and each finds its copy unchanged.
         deploy(&world, &ns).await;
         told(&world, "DeletionsResumed", 1).await;
         assert_eq!(copies(&world, &hub).await, before);
     });
 }
 
-/// Found by reading: the backup has a namespace of the same name with deployments of the same names, so that by their names
-/// nothing was missed, and what the hub holds of the later one went with the next sweep. Here the project has older versions than
-/// it had: one namespace is enough.
+/// The backup had a namespace and deployments of the same names, so by name nothing was missing. The next sweep deleted the hub
+/// objects of the later namespace. Here the versions of the project go back, so one namespace is enough.
 #[test]
-fn a_namespace_that_was_made_anew_since_the_backup_is_missed_by_its_uid() {
+fn namespace_recreated_since_the_backup_is_missed_by_its_uid() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, earlier) = world.namespace("restored").await;

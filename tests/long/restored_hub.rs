@@ -1,5 +1,5 @@
-//! The hub's etcd is restored from an old backup while the manager runs: nothing that is in use goes, deletions pause and are told,
-//! what is missing is made anew, and what should not be there goes once that is clear.
+//! The hub's etcd is restored from an old backup while the manager runs. Nothing in use is deleted, and deletions pause with a
+//! report. Missing objects are recreated. Objects that should not exist are deleted once that is clear.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// As many as are missed.
+/// The number of missing deployments that pauses deletions.
 const DEPLOYMENTS: usize = 12;
 
-/// What is deployed before the backup and since.
+/// Deployments from before and after the backup.
 struct Stage {
     world: Lent<World>,
     ns: String,
@@ -37,7 +37,7 @@ impl Stage {
         stage
     }
 
-    /// A deployment that refers to the Secret.
+    /// Creates a deployment that refers to the Secret.
     async fn deploy(&self, name: &str) {
         let mut object = deployment(&self.ns, name, "dfw");
         object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
@@ -45,7 +45,7 @@ impl Stage {
         apply(&self.world.project, object).await;
     }
 
-    /// Waits until its only Instance is ready, and the project knows.
+    /// Waits until the project reports its only Instance as ready.
     async fn is_ready(&self, name: &str) {
         eventually(&format!("{name} is ready"), || async {
             let found = get(&self.world.project, "WorkloadDeployment", &self.ns, name).await.ok_or("none")?;
@@ -55,7 +55,7 @@ impl Stage {
         .await;
     }
 
-    /// What happens after the backup: most come, and one goes.
+    /// Makes changes after the backup: most deployments are created, and one is deleted.
     async fn go_on(&self) {
         for n in 0..DEPLOYMENTS {
             self.deploy(&format!("late-{n}")).await;
@@ -71,13 +71,13 @@ impl Stage {
         .await;
     }
 
-    /// The deployments on the hub, by name.
+    /// Returns the names of the deployments on the hub.
     async fn on_hub(&self) -> Vec<String> {
         let all = list(&self.world.hub, "WorkloadDeployment", &self.hub).await;
         all.iter().map(ResourceExt::name_any).collect()
     }
 
-    /// What runs in the cell, and with what: names and uids.
+    /// Returns the running objects in the cell and their data, by name, with uids.
     async fn in_use(&self) -> BTreeMap<String, String> {
         let mut all = on_cell(&self.world.dfw, &self.hub).await;
         for kind in ["WorkloadDeployment", "Instance"] {
@@ -89,7 +89,7 @@ impl Stage {
         all
     }
 
-    /// Waits until this is told on the hub; answers with the note.
+    /// Waits until this is reported on the hub. Returns the note.
     async fn told(&self, reason: &str) -> String {
         eventually(&format!("{reason} is told on the hub"), || async {
             let events = list(&self.world.hub, "Event", "default").await;
@@ -99,7 +99,8 @@ impl Stage {
         .await
     }
 
-    /// That nothing in use goes, deletions pause and are told, and all is as it was afterwards. `before`: what was in use.
+    /// Asserts that nothing in use is deleted, deletions pause with a report, and everything is restored afterwards. `before` is
+    /// what was in use.
     async fn survives(&self, before: &BTreeMap<String, String>, began: Instant) {
         let note = self.told("DeletionsPaused").await;
         eprintln!("told {:?} after the restore began: {note}", began.elapsed());
@@ -128,9 +129,9 @@ impl Stage {
     }
 }
 
-/// Restored as etcd does it for API servers that go on: with revisions raised, and the past compacted.
+/// The restore raises the revisions and compacts the history, as etcd does for running API servers.
 #[test]
-fn a_hub_that_is_restored_under_a_running_manager_loses_nothing_that_is_in_use() {
+fn hub_restored_under_a_running_manager_keeps_everything_in_use() {
     RUNTIME.block_on(async {
         let mut stage = Box::pin(Stage::start()).await;
         let backup = stage.world.bed.back_up_hub().await.unwrap();

@@ -1,4 +1,4 @@
-//! Prometheus as a process beside a testbed, with the rules that come with the operator.
+//! Prometheus as a process next to a testbed, with the operator's rules.
 
 use std::{
     collections::BTreeMap,
@@ -13,33 +13,33 @@ use testbed::{control_plane::free_port, operator::Operator, process::Process};
 
 use crate::common::{World, eventually, path};
 
-/// Whose metrics these are; that of the alerts and of the board.
+/// Label of the operator's metrics in alerts and on the dashboard.
 pub const JOB: &str = "job=\"compute-metrics\"";
 
-/// How often it scrapes and evaluates, and what.
+/// Intervals of scrapes and evaluation, and the rules.
 pub struct Pace {
     pub scrape: &'static str,
     pub evaluate: &'static str,
     pub rules: Value,
-    /// How targets are asked, where it is not by plain HTTP.
+    /// Additional scrape settings, if not plain HTTP.
     pub ask: Value,
 }
 
 impl Default for Pace {
-    /// Often, with the rules as they are.
+    /// Short intervals, with the unchanged rules.
     fn default() -> Self {
         Self { scrape: "2s", evaluate: "5s", rules: rules(), ask: json!({}) }
     }
 }
 
-/// The groups of rules that come with the operator, as Prometheus reads them.
+/// Returns the operator's rule groups in Prometheus' own format.
 pub fn rules() -> Value {
     let text = fs::read_to_string(path("config/components/alerts/rules.yaml")).unwrap();
     let [rules] = &testbed::manifests::documents(&text).unwrap()[..] else { panic!("one PrometheusRule") };
     rules["spec"].clone()
 }
 
-/// How the ServiceMonitor that comes with the operator has its targets asked, with the token in this file.
+/// Returns the scrape settings of the operator's ServiceMonitor, with the token in this file.
 pub fn as_the_service_monitor_says(token: &Path) -> Value {
     let text = fs::read_to_string(path("config/components/service-monitor/service_monitor.yaml")).unwrap();
     let [monitor] = &testbed::manifests::documents(&text).unwrap()[..] else { panic!("one ServiceMonitor") };
@@ -52,13 +52,13 @@ pub fn as_the_service_monitor_says(token: &Path) -> Value {
     })
 }
 
-/// What `PROMETHEUS` names, or what is called so on the `PATH`; none when it does not run.
+/// Returns the program from `PROMETHEUS` or the `PATH`, or `None` if it does not run.
 pub fn program() -> Option<PathBuf> {
     let program = std::env::var_os("PROMETHEUS").map_or_else(|| PathBuf::from("prometheus"), PathBuf::from);
     Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()).then_some(program)
 }
 
-/// Prometheus itself, which ends when dropped.
+/// A Prometheus process that ends when dropped.
 pub struct Prometheus {
     _process: Process,
     client: Client,
@@ -66,10 +66,10 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes operators, which are yet to be named, and evaluates rules.
+    /// Starts Prometheus without targets. It evaluates the rules.
     pub fn start(program: &PathBuf, world: &World, pace: &Pace) -> Self {
         let dir = world.bed.dir().join("prometheus");
-        // One that another test had on this bed has seen its operators, and would tell of them for five minutes more.
+        // Data of an earlier test on this bed would show its operators for five minutes more.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         // JSON is YAML.
@@ -94,12 +94,12 @@ impl Prometheus {
         Self { _process: process, client, targets: dir.join("targets.json") }
     }
 
-    /// From now on it scrapes these, each as a pod in a namespace of its own: they are at home on clusters of their own.
+    /// Sets the scrape targets, each as a pod in its own namespace, because each runs in its own cluster.
     pub fn look_at<'a>(&self, operators: impl IntoIterator<Item = &'a Operator>) {
         self.ask_at(operators.into_iter().map(|operator| (operator.process.name(), operator.metrics_address())));
     }
 
-    /// The same of pods by their names, each at an address.
+    /// The same for pods by their names, each with an address.
     pub fn ask_at<'a>(&self, pods: impl IntoIterator<Item = (&'a str, String)>) {
         let targets = pods
             .into_iter()
@@ -109,7 +109,7 @@ impl Prometheus {
         fs::rename(&whole, &self.targets).unwrap();
     }
 
-    /// The same with the operators of this world, once it has scraped each of them.
+    /// Starts Prometheus with the operators of this world, and waits until it has scraped each of them.
     pub async fn scraping(program: &PathBuf, world: &World, pace: &Pace) -> Self {
         let prometheus = Self::start(program, world, pace);
         prometheus.look_at(&world.operators);
@@ -121,7 +121,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// What a query gives now.
+    /// Returns the current result of a query.
     pub async fn ask(&self, query: &str) -> Result<Vec<Value>, String> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         let encoded: String = query
@@ -133,12 +133,12 @@ impl Prometheus {
         answer["data"]["result"].as_array().cloned().ok_or(format!("{query}: {answer}"))
     }
 
-    /// How many series there are of each metric; a histogram counts by its counts.
+    /// Returns the number of series of each metric. A histogram counts by its `_count` series.
     pub async fn series(&self) -> BTreeMap<String, usize> {
         let names = "__name__!~\".*_(bucket|sum)|scrape_.*|up|ALERTS.*\"";
         let counted = self.ask(&format!("count by (__name__) ({{{JOB},{names}}})")).await.unwrap();
         let count = |of: &Value| of["value"][1].as_str().unwrap().parse::<f64>().unwrap();
-        // Whole numbers, and small.
+        // The numbers are whole and small.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let pair = |of: &Value| (of["metric"]["__name__"].as_str().unwrap().to_owned(), count(of) as usize);
         counted.iter().map(pair).collect()

@@ -1,4 +1,4 @@
-//! Two managers on one cell by mistake: each takes back what the other writes, and neither does so at full speed.
+//! Two managers on one cell by mistake. Each undoes the other's writes, and both slow down.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use kube::{
 use serde_json::json;
 use testbed::{audit::Audit, operator::Operator};
 
-/// Longest that one of them waits before it writes once more what the other has taken back.
+/// Longest pause before one of them repeats a write that the other has undone.
 const PAUSE: &str = "timing:\n  takeoverPauseSeconds: 4\n";
-/// For how long the writes are counted.
+/// Time for which the writes are counted.
 const WHILE: Duration = Duration::from_secs(8);
 
-/// Writes to statuses in a namespace of cell dfw within some seconds of a fight.
+/// Returns the number of status writes in a namespace of cell dfw during the conflict.
 async fn writes(world: &World, namespace: &str) -> usize {
     let mark = Audit::mark(world.bed.cell("dfw").unwrap());
     tokio::time::sleep(WHILE).await;
@@ -49,14 +49,14 @@ async fn gauge(operator: &Operator, positive: bool) {
 }
 
 #[test]
-fn two_managers_of_one_cell_do_not_fight_at_full_speed() {
+fn two_managers_of_one_cell_slow_down_their_conflict() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { cell: PAUSE.into(), networks_and_quota: true, ..Wish::default() }).await;
         let (ns, hub) = world.namespace("two").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(&world, &ns, "web", 1).await;
 
-        // One that has no way to quota, and says so of every Instance.
+        // The second manager has no quota credentials, and reports that on every Instance.
         world.bed.options_mut().quota = false;
         let second = Operator::cell(&world.bed, binary(), "dfw", &[]).unwrap();
         told(&world.dfw, &hub, "web-p-dfw-0").await;
@@ -78,7 +78,7 @@ fn two_managers_of_one_cell_do_not_fight_at_full_speed() {
 }
 
 #[test]
-fn a_manager_of_go_that_still_writes_a_status_is_not_answered_at_full_speed() {
+fn go_manager_still_writing_a_status_is_answered_slowly() {
     RUNTIME.block_on(async {
         let world = alone(Wish { cell: PAUSE.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("rival").await;
@@ -86,7 +86,7 @@ fn a_manager_of_go_that_still_writes_a_status_is_not_answered_at_full_speed() {
         ready(&world, &ns, "web", 1).await;
         let deployments = api(&world.dfw, "WorkloadDeployment", &hub);
         let rival = tokio::spawn(async move {
-            // By a plain update of the whole status, as soon as it says anything else.
+            // The rival updates the whole status whenever the message differs.
             let params = PatchParams { field_manager: Some("manager".into()), ..PatchParams::default() };
             loop {
                 let live = deployments.get("web-p-dfw").await.unwrap();

@@ -1,4 +1,4 @@
-//! What happens between two states that a test looks at: every version of an object that its server tells of.
+//! Records every version of an object, to check what happens between two polls of a test.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use kube::{
     api::{DynamicObject, ListParams, WatchEvent, WatchParams},
 };
 
-/// One version of an object, and whether it was there.
+/// One version of an object. `there` is false for its deletion.
 #[derive(Clone)]
 struct Version {
     number: u64,
@@ -21,7 +21,7 @@ struct Version {
     object: DynamicObject,
 }
 
-/// Notes every version of the objects of a kind in a namespace.
+/// Records every version of the objects of a kind in a namespace.
 struct Eye {
     seen: Arc<Mutex<Vec<Version>>>,
     task: tokio::task::JoinHandle<()>,
@@ -43,7 +43,7 @@ impl Eye {
         };
         let task = tokio::spawn(async move {
             loop {
-                // A server that is away, or does not serve the kind for now, is asked again.
+                // If the server is unavailable or does not serve the kind, the watch retries.
                 if let Ok(list) = objects.list(&ListParams::default()).await {
                     let from = list.metadata.resource_version.unwrap_or_default();
                     list.items.into_iter().for_each(|object| note(object, true));
@@ -71,20 +71,20 @@ impl Eye {
     }
 }
 
-/// Where one namespace's part of a city goes, on the hub; and in the cells, its Instances and what they use.
+/// Watches one namespace of a city: its bindings on the hub, and its Instances and Secrets in the cells.
 pub struct Watched {
     bindings: Eye,
     cells: Vec<(Eye, Eye)>,
 }
 
 impl Watched {
-    /// Looks from now on.
+    /// Starts the watches.
     pub fn open(hub: &Client, cells: &[&Client], namespace: &str) -> Self {
         let eyes = |cell: &&Client| (Eye::open(cell, "Instance", namespace), Eye::open(cell, "Secret", namespace));
         Self { bindings: Eye::open(hub, "ResourceBinding", namespace), cells: cells.iter().map(eyes).collect() }
     }
 
-    /// Nothing was ever on two clusters, and no Instance was let go where its Secret was not there yet.
+    /// Asserts that nothing was ever on two clusters, and that no Instance started before its Secret was there.
     pub fn was_in_order(&self) {
         let bindings = self.bindings.seen();
         assert!(!bindings.is_empty(), "nobody has looked");
@@ -95,7 +95,7 @@ impl Watched {
         for (instances, secrets) in &self.cells {
             let secrets = secrets.seen();
             for (uid, (waited, started)) in starts(&instances.seen()) {
-                // Of one that had started before, nobody has seen how.
+                // An Instance that had started before the watch proves nothing.
                 let Some(started) = started.filter(|_| waited) else { continue };
                 let before = secrets.iter().rfind(|secret| secret.number < started);
                 assert!(before.is_some_and(|secret| secret.there), "{uid} started at {started} without its Secret");
@@ -104,7 +104,7 @@ impl Watched {
     }
 }
 
-/// Of each Instance: whether it was seen to wait, and the first version in which it waits for nothing any more.
+/// Returns for each Instance: true if it was seen waiting, and the first version without a gate.
 fn starts(versions: &[Version]) -> BTreeMap<String, (bool, Option<u64>)> {
     let mut starts: BTreeMap<String, (bool, Option<u64>)> = BTreeMap::new();
     for Version { number, there, object } in versions {

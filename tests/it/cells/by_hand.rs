@@ -1,9 +1,9 @@
-//! Instances that no deployment of the cell has made.
+//! Instances that no deployment of the cell created.
 
 use super::*;
 use crate::common::rights;
 
-/// An Instance with every label that says whose it is but those of the hub.
+/// Returns an Instance with every identifying label except those of the hub.
 fn by_hand(hub: &str) -> Value {
     let key = |name: &str| format!("compute.datumapis.com/{name}");
     let mut labels = serde_json::Map::new();
@@ -26,17 +26,17 @@ fn by_hand(hub: &str) -> Value {
 }
 
 #[test]
-fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
+fn manual_instance_is_shown_after_the_hub_names_its_project() {
     RUNTIME.block_on(async {
         let cell = "timing:\n  writeBackContestedSeconds: 1\n".to_owned();
         let world = alone(Wish { cell, ..Wish::default() }).await;
-        // A namespace of a project with two labels, as its first WorkloadDeployment has them made.
+        // The namespace of a project with the two labels that its first WorkloadDeployment causes.
         let (ns, hub) = world.namespace("by-hand").await;
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } });
         for client in [&world.hub, &world.dfw] {
             apply(client, namespace.clone()).await;
         }
-        // Of an Instance without the labels that link it nothing was said at all.
+        // An Instance without the labels that link it was not reported.
         let mut unlinked = by_hand(&hub);
         let labels = unlinked["metadata"].as_object_mut().unwrap().remove("labels").unwrap();
         apply(&world.dfw, unlinked).await;
@@ -68,7 +68,7 @@ fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
             if left.iter().all(Value::is_null) { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
-        rights::shown(&world, world.since(), "an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is");
+        rights::shown(&world, world.since(), "manual_instance_is_shown_after_the_hub_names_its_project");
         delete(&world.hub, "WorkloadDeployment", &hub, "wd").await;
         delete(&world.dfw, "Instance", &hub, "wd-0").await;
     });

@@ -1,5 +1,5 @@
-//! Cells in full, on real API servers: networks and quota, each reason of theirs appearing and disappearing.
-//! On the shared bed; each test has namespaces, and where it needs them a city and a project, of its own.
+//! Cells with networks and quota on real API servers. Each of their reasons appears and disappears. The tests use the shared bed.
+//! Each has its own namespaces and, if needed, its own city and project.
 
 mod by_hand;
 mod networks;
@@ -29,7 +29,7 @@ async fn set_status(client: &Client, kind: &str, namespace: &str, name: &str, st
     api(client, kind, namespace).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// One condition, as a status.
+/// Returns a status with one condition.
 fn says(type_: &str, status: &str, reason: &str) -> Value {
     json!({ "conditions": [{
         "type": type_, "status": status, "reason": reason, "message": "by hand", "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -41,7 +41,7 @@ fn gates(instance: &DynamicObject) -> Vec<String> {
     gates.iter().map(|gate| gate["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until an object's condition has this reason, and returns its message.
+/// Waits until an object's condition has this reason. Returns its message.
 async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
     eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
@@ -56,7 +56,7 @@ async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_:
 }
 
 #[test]
-fn the_full_road_with_networks_and_quota() {
+fn workload_with_networks_and_quota_runs_end_to_end() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -91,7 +91,7 @@ fn the_full_road_with_networks_and_quota() {
         apply(&world.project, workload(&ns, "api", &["dfw"], 1)).await;
         ready(world, &ns, "api", 1).await;
         assert_eq!(list(&world.dfw, "SubnetClaim", &hub).await.len(), 1, "an equal one is used again");
-        // A new template: instance by instance, each with a claim of its own, never one more than the budget.
+        // A new template replaces the Instances one by one. Each has a claim, and the claims never exceed the budget.
         let before = list(&world.project, "ResourceClaim", &ns).await;
         let mut changed = workload(&ns, "web", &["dfw"], 2);
         changed["spec"]["template"] = template("docker.io/library/nginx:2");
@@ -108,7 +108,7 @@ fn the_full_road_with_networks_and_quota() {
     });
 }
 
-/// A deployment put on the cell by hand, as Karmada would bring it, in a namespace of these labels.
+/// Creates a deployment on the cell as Karmada would deliver it, in a namespace with these labels. Returns the namespace.
 async fn on_cell(world: &World, labels: Value, city: &str) -> String {
     let namespace = crate::common::hub_namespace();
     let object =
@@ -121,7 +121,7 @@ async fn on_cell(world: &World, labels: Value, city: &str) -> String {
 }
 
 #[test]
-fn an_instance_costs_the_fewest_writes() {
+fn instance_creation_costs_the_fewest_writes() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -136,7 +136,7 @@ fn an_instance_costs_the_fewest_writes() {
         reason(&world.project, "Instance", &ns, "web-p-dfw-0", "Ready", "Available").await;
         let costs = marks.map(|mark| -> Vec<String> {
             let ours = |r: &testbed::audit::Request| {
-                // Of the deployment itself only what is read of it: the look at the copy's owner.
+                // Of the deployment itself only reads count: the cell checks the owner of the copy.
                 let is_read = r.verb == "get" && r.name == "web-p-dfw";
                 let counts = r.name.contains("web-p-dfw-") || is_read;
                 [&ns, &hub].contains(&&r.namespace) && counts && !r.resource.ends_with("/status")
@@ -146,11 +146,11 @@ fn an_instance_costs_the_fewest_writes() {
             all.sort();
             all
         });
-        // The claim is looked at once, before its grant opens the gate.
+        // The claim is read once, before its grant opens the gate.
         let expected =
             ["create resourceclaims 201", "get resourceclaims 200", "patch instances 200", "patch instances 201"];
         assert_eq!(costs[0], expected, "project");
-        // Its owner and its place are looked at once, before the copy is made.
+        // The owner and the target are read once, before the copy is created.
         let expected =
             ["get instances 404", "get workloaddeployments 200", "patch instances 200", "patch instances 201"];
         assert_eq!(costs[1], expected, "hub");

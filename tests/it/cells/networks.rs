@@ -1,9 +1,9 @@
-//! The networks of Instances, and where a cell is.
+//! The networks of Instances, and the location of a cell.
 
 use super::*;
 
 #[test]
-fn a_workload_waits_for_networks_that_do_not_exist() {
+fn workload_with_a_missing_network_waits_for_it() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -22,7 +22,7 @@ fn a_workload_waits_for_networks_that_do_not_exist() {
 }
 
 #[test]
-fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
+fn network_steps_are_reported_on_deployment_and_instance() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -93,7 +93,7 @@ fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
 }
 
 #[test]
-fn of_several_locations_of_a_city_one_is_used_and_told() {
+fn city_with_several_locations_uses_and_reports_one() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -111,7 +111,7 @@ fn of_several_locations_of_a_city_one_is_used_and_told() {
                 reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "Available", expected).await
             }
         };
-        // Quota that nobody can ask for ranks above networks that are on their way.
+        // Quota that cannot be claimed ranks above networks in progress.
         reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "Available", "QuotaProjectIDUnresolvable").await;
         apply(&world.dfw, location("syd-1")).await;
         eventually("the one location is used", || async {
@@ -120,7 +120,7 @@ fn of_several_locations_of_a_city_one_is_used_and_told() {
             if used == "syd-1" { Ok(()) } else { Err(used.to_string()) }
         })
         .await;
-        // Another one, although its name comes first, moves nothing.
+        // Another location changes nothing, although its name sorts first.
         apply(&world.dfw, location("syd-0")).await;
         eventually("the choice is told", || async {
             let message = reports("QuotaProjectIDUnresolvable").await;
@@ -130,7 +130,7 @@ fn of_several_locations_of_a_city_one_is_used_and_told() {
         delete(&world.dfw, "Location", "", "syd-0").await;
         let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.unwrap();
         assert_eq!(wd.data["status"]["location"]["name"], "syd-1");
-        // A LocationBinding to the same location is no second one.
+        // A LocationBinding to the same location does not count as a second location.
         let binding = json!({
             "apiVersion": "networking.datumapis.com/v1alpha", "kind": "LocationBinding", "metadata": { "name": "syd" },
             "spec": { "locationRef": { "name": "syd-1" }, "topology": { "topology.datum.net/city-code": "syd" } },

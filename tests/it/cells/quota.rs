@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A project path of its own to the one project, so that what happens to it happens to nobody else.
+/// Adds a project path for this test alone. Changes to it affect no other test.
 async fn project(world: &World, name: &str) -> Value {
     milo(world).add(name, &world.bed.project).await.unwrap();
     json!({ "meta.datumapis.com/upstream-cluster-name": format!("cluster-{name}"), "meta.datumapis.com/upstream-namespace": name })
@@ -20,7 +20,7 @@ async fn failures(world: &World, reason: &str) -> u32 {
     text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
 }
 
-/// Waits until the Instance on a hub namespace's cell gives this reason for its quota, and as well for not being ready.
+/// Waits until the Instance on the cell has this reason in `QuotaGranted`, and also in `Ready`.
 async fn gives(world: &World, hub: &str, expected: &str) {
     reason(&world.dfw, "Instance", hub, "wd-0", "QuotaGranted", expected).await;
     let shown = if expected == "QuotaAvailable" { "Available" } else { expected };
@@ -28,11 +28,11 @@ async fn gives(world: &World, hub: &str, expected: &str) {
 }
 
 #[test]
-fn every_reason_of_quota_appears_and_disappears() {
+fn quota_reasons_appear_and_disappear() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
-        // No such namespace; then nobody looks; then too little; then enough.
+        // First the namespace is missing, then no one serves it, then the budget is too small, then it is enough.
         let labels = project(world, "quota-a").await;
         let hub = on_cell(world, labels, "dfw").await;
         gives(world, &hub, "QuotaNamespaceNotFound").await;
@@ -57,7 +57,7 @@ fn every_reason_of_quota_appears_and_disappears() {
         })
         .await;
 
-        // A project that is away, silent, shut, unknown; and each time is there again.
+        // The project is away, forbidden, absent and silent. Each time it returns.
         let labels = project(world, "quota-b").await;
         make_namespace(world, "quota-b").await;
         apply(&world.project, grant("quota-b", 99)).await;
@@ -76,7 +76,7 @@ fn every_reason_of_quota_appears_and_disappears() {
             assert!(failures(world, label).await > before, "{label}");
             milo(world).set("quota-b", Reach::Served);
             gives(world, &hub, "QuotaAvailable").await;
-            // All names are the same in this project: the next one needs the claim's name.
+            // All names in this project are the same: the next Instance needs the name of the claim.
             delete(&world.dfw, "Namespace", "", &hub).await;
             eventually("the claim is released", || async {
                 let left = list(&world.project, "ResourceClaim", "quota-b").await.len();
@@ -88,21 +88,21 @@ fn every_reason_of_quota_appears_and_disappears() {
 }
 
 #[test]
-fn what_cannot_be_asked_and_what_is_called_invalid_is_reported() {
+fn quota_unresolvable_project_and_invalid_claim_are_reported() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
         let labels = project(world, "quota-d").await;
         make_namespace(world, "quota-d").await;
         apply(&world.project, grant("quota-d", 99)).await;
-        // A namespace that does not say whose it is, until it does.
+        // A namespace without project labels. Later it gets them.
         let hub = on_cell(world, json!({}), "dfw").await;
         gives(world, &hub, "QuotaProjectIDUnresolvable").await;
         merge(&world.dfw, "Namespace", "", &hub, json!({ "metadata": { "labels": labels } })).await;
         gives(world, &hub, "QuotaAvailable").await;
         delete(&world.dfw, "Namespace", "", &hub).await;
 
-        // What the backend calls invalid.
+        // The backend reports the claim as invalid.
         let labels = project(world, "quota-c").await;
         make_namespace(world, "quota-c").await;
         let hub = on_cell(world, labels, "dfw").await;
@@ -121,7 +121,7 @@ fn what_cannot_be_asked_and_what_is_called_invalid_is_reported() {
 }
 
 #[test]
-fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
+fn quota_foreign_claim_is_awaited_and_leftover_claim_is_deleted() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -135,7 +135,7 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
             }},
             "spec": { "consumerRef": { "kind": "Project", "name": "x" }, "requests": [] },
         });
-        // The city's former cell still holds the name.
+        // The former cell of the city still holds the name.
         apply(&world.project, claim("instance-wd-0", "cell-old", "ns-old")).await;
         let hub = on_cell(world, labels, "dfw").await;
         eventually("it says by whom", || async {
@@ -146,7 +146,8 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
         .await;
         delete(&world.project, "ResourceClaim", "quota-e", "instance-wd-0").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
-        // A claim of ours for an Instance that is no more; one without a uid may be another's of the same name.
+        // A claim of this cell whose Instance no longer exists. A claim without a uid may belong to another cell of the same
+        // name.
         let mut ghost = claim("instance-ghost-0", "cell-dfw", &hub);
         let uid = get(&world.dfw, "Namespace", "", "kube-system").await.unwrap().uid().unwrap();
         ghost["metadata"]["labels"]["compute.datumapis.com/cell-uid"] = json!(uid);
@@ -165,11 +166,11 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
     });
 }
 
-/// How long an Instance waits here for a project that is not there.
+/// Time for which an Instance waits here for a missing project.
 const GONE: Duration = Duration::from_secs(12);
 
 #[test]
-fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_reported() {
+fn quota_claim_of_a_deleted_project_is_orphaned_and_reported() {
     RUNTIME.block_on(async {
         let cell = format!("timing:\n  quotaProjectGoneSeconds: {}\n", GONE.as_secs());
         let stay = alone(Wish { networks_and_quota: true, cell, ..Wish::default() }).await;
@@ -183,13 +184,13 @@ fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_reported() {
         let deleted = tokio::time::Instant::now();
         delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", "QuotaProjectNotFound").await;
-        // It is held for a while: an absence that passes leaves nothing behind.
+        // The deletion waits: a short absence must not leave a claim behind.
         eventually_within(PATIENCE * 2, "it is let go", || async {
             let left = get(&world.dfw, "Instance", &hub, "wd-0").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
-        // The time of a deletion has whole seconds.
+        // A deletionTimestamp has whole seconds.
         let held = deleted.elapsed() + Duration::from_secs(1);
         assert!(held > GONE, "it was held for {:?}", deleted.elapsed());
         let events = list(&world.dfw, "Event", &hub).await;

@@ -1,23 +1,23 @@
-//! What a deployment costs in requests, and that nothing is asked once it is quiet.
+//! The requests that a deployment costs, and the absence of requests in a steady state.
 
 use super::*;
 
-/// Requests in our own namespaces, for other tests run beside us. (Those over all namespaces are counted where nobody is
-/// beside us: in `projects`.)
+/// Returns the requests in the test's own namespaces, because other tests run at the same time. (`projects` counts requests over
+/// all namespaces.)
 pub fn ours(audit: &Audit, namespaces: &[&str]) -> Vec<Request> {
     let ours = |r: &Request| namespaces.contains(&r.namespace.as_str()) || namespaces.contains(&r.name.as_str());
     audit.requests().unwrap().into_iter().filter(ours).collect()
 }
 
 #[test]
-fn a_deployment_costs_the_fewest_writes() {
+fn deployment_creation_costs_the_fewest_writes() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
         let (ns, hub) = world.namespace("cost").await;
         let counted = [ns.as_str(), hub.as_str()];
-        // In a city whose cell claims no quota: a claim is the Instance's cost, not the deployment's.
-        // The first one of a namespace and city brings both along; the second shows what a deployment itself costs.
+        // The cell of this city claims no quota: a claim is a cost of the Instance. The first deployment of a namespace and city
+        // also creates both. The second one shows its own cost.
         apply(&world.project, workload(&ns, "first", &["ord"], 1)).await;
         ready(world, &ns, "first", 1).await;
         let (project, on_hub) = (Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub));
@@ -34,10 +34,10 @@ fn a_deployment_costs_the_fewest_writes() {
         };
         mirrored("bare").await;
         let spec_writes = |requests: Vec<Request>| -> Vec<String> {
-            // Instances come and go by themselves; what a deployment costs is what is asked here.
+            // Instances come and go independently. Only the cost of the deployment counts.
             let counts = |r: &Request| {
                 let by_itself = r.resource == "instances" || r.resource.ends_with("/status");
-                // Events tell of what takes long, on a busy machine.
+                // On a busy machine, Events report slow steps.
                 !["get", "list"].contains(&r.verb.as_str()) && !by_itself && r.resource != "events"
             };
             let writes = requests.into_iter().filter(counts);
@@ -60,7 +60,7 @@ fn a_deployment_costs_the_fewest_writes() {
 }
 
 #[test]
-fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
+fn steady_state_makes_no_requests() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -68,7 +68,7 @@ fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
         apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 2)).await;
         ready(world, &ns, "web", 4).await;
         let planes: Vec<_> = [&world.bed.project, &world.bed.hub].into_iter().chain(world.bed.cells.values()).collect();
-        // Quiet begins when a second has passed without a request about us.
+        // The steady state begins after a second without a request in these namespaces.
         let counted = [ns.as_str(), hub.as_str()];
         eventually("quiet begins", || async {
             let marks: Vec<_> = planes.iter().map(|plane| Audit::mark(plane)).collect();
@@ -86,9 +86,9 @@ fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
     });
 }
 
-/// Without a pace, another project's Workload waited 30 s beside such deployments on real Karmada.
+/// Without a pace, the Workload of another project waited 30 s behind such deployments on real Karmada.
 #[test]
-fn large_deployments_of_a_namespace_come_at_a_pace_and_others_do_not_wait() {
+fn large_deployments_are_paced_without_delaying_other_namespaces() {
     const COUNT: usize = 16;
     RUNTIME.block_on(async {
         let visit = shared().await;
@@ -127,7 +127,7 @@ fn large_deployments_of_a_namespace_come_at_a_pace_and_others_do_not_wait() {
         .await;
         let mut made: Vec<_> = there().await.iter().map(|one| one.creation_timestamp().unwrap().0).collect();
         made.sort_unstable();
-        // (16 * (201 - 16) - 512) / 64 s after the first; times of creation are of whole seconds.
+        // (16 * (201 - 16) - 512) / 64 s after the first. A creationTimestamp has whole seconds.
         let took = made[COUNT - 1].duration_since(made[0]);
         assert!(took.as_secs() >= 37, "{took:?}");
     });

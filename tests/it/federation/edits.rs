@@ -1,9 +1,9 @@
-//! What others write into our objects, and what tenants take out of theirs.
+//! Foreign edits of the operator's objects, and fields that tenants remove from theirs.
 
 use super::*;
 
 #[test]
-fn what_others_put_on_our_objects_survives_and_what_is_ours_is_put_back() {
+fn foreign_fields_are_kept_and_own_fields_are_restored() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -51,7 +51,7 @@ fn what_others_put_on_our_objects_survives_and_what_is_ours_is_put_back() {
 }
 
 #[test]
-fn what_a_tenant_takes_away_leaves_the_copy_too() {
+fn label_removed_by_the_tenant_leaves_the_copy() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -85,10 +85,10 @@ fn what_a_tenant_takes_away_leaves_the_copy_too() {
     });
 }
 
-/// Found by reading: without the label that the cell's watch selects by, an Instance was not seen, its name was taken, and
-/// nothing of its deployment went on.
+/// Without the label that the cell's watch selects by, an Instance was invisible and its name was taken. Its deployment made no
+/// progress.
 #[test]
-fn an_instance_that_loses_the_label_of_its_deployment_gets_it_back() {
+fn instance_without_its_deployment_label_is_relabelled() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;

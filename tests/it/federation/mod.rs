@@ -1,4 +1,4 @@
-//! The whole way on real API servers: project, hub, cells, and back. One testbed for all; each test has a namespace.
+//! The whole path on real API servers: project, hub, cells, and back. All tests share one testbed, each in its own namespace.
 
 mod costs;
 mod edits;
@@ -15,7 +15,7 @@ use serde_json::json;
 use testbed::audit::{Audit, Request};
 
 #[test]
-fn a_workload_reaches_both_cities_and_leaves_nothing_behind() {
+fn workload_reaches_both_cities_and_its_deletion_leaves_nothing() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -69,7 +69,7 @@ fn a_workload_reaches_both_cities_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_unbound_city_makes_no_deployment_and_is_named() {
+fn unbound_city_gets_no_deployment_and_is_reported() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -89,7 +89,7 @@ fn an_unbound_city_makes_no_deployment_and_is_named() {
         let condition = &object.data["status"]["placements"][0]["conditions"][0];
         assert!(condition["message"].as_str().unwrap().contains("no LocationBinding"), "{condition}");
         assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.is_none());
-        // Bound later, it is served; bound no longer, what runs is left alone.
+        // When the city is bound, it is served. When it is unbound, the running deployment stays.
         testbed::bed::bind_location(&world.project, "lhr").await.unwrap();
         eventually("the city is served", || async {
             get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.ok_or("no deployment".into())
@@ -114,7 +114,7 @@ fn an_unbound_city_makes_no_deployment_and_is_named() {
 }
 
 #[test]
-fn scale_goes_up_in_order_and_down_from_the_highest() {
+fn scaling_adds_instances_in_order_and_removes_the_highest() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -141,7 +141,7 @@ fn scale_goes_up_in_order_and_down_from_the_highest() {
 }
 
 #[test]
-fn a_new_template_replaces_every_instance_and_a_broken_one_can_be_mended() {
+fn template_change_replaces_every_instance_and_recovers_from_a_broken_image() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -176,7 +176,7 @@ fn a_new_template_replaces_every_instance_and_a_broken_one_can_be_mended() {
 }
 
 #[test]
-fn a_removed_city_goes_and_the_other_is_untouched() {
+fn removed_city_is_cleaned_up_and_the_other_is_untouched() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -199,7 +199,7 @@ fn a_removed_city_goes_and_the_other_is_untouched() {
 }
 
 #[test]
-fn a_city_policy_comes_with_the_first_deployment_and_goes_with_the_last() {
+fn city_policy_lives_from_the_first_deployment_to_the_last() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -221,7 +221,7 @@ fn a_city_policy_comes_with_the_first_deployment_and_goes_with_the_last() {
         })
         .await;
         assert_eq!(policy().await.unwrap().uid(), first.uid(), "the second still needs it");
-        // Lost by somebody's hand, it comes back; a foreign namesake of it is not ours to remove.
+        // A deleted policy is recreated. A foreign policy of the same name is not deleted.
         delete(&world.hub, "PropagationPolicy", &hub, "city-dfw").await;
         eventually("it is back", || async {
             policy().await.filter(|p| p.uid() != first.uid()).map(|_| ()).ok_or("not yet".into())
@@ -233,7 +233,7 @@ fn a_city_policy_comes_with_the_first_deployment_and_goes_with_the_last() {
 }
 
 #[test]
-fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
+fn invalid_workload_is_reported_and_running_instances_stay() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -265,9 +265,9 @@ fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
         assert_eq!(get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid(), kept, "what ran, runs");
         assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.is_none());
 
-        // A deployment of the wanted name that belongs to somebody else is left alone, and told.
+        // A foreign deployment with the wanted name is left alone, and the conflict is reported.
         apply(&world.project, deployment(&ns, "taken-p-dfw", "dfw")).await;
-        // At once: the manager may not have seen it, and must not take it over for that.
+        // The Workload follows at once. Even if the manager has not seen the deployment, it must not take it over.
         apply(&world.project, workload(&ns, "taken", &["dfw"], 1)).await;
         eventually("the clash is told", || async {
             let object = get(&world.project, "Workload", &ns, "taken").await.ok_or("gone")?;
@@ -277,14 +277,14 @@ fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
         .await;
         let theirs = get(&world.project, "WorkloadDeployment", &ns, "taken-p-dfw").await.unwrap();
         assert!(theirs.owner_references().is_empty());
-        // The condition stood until the Workload was edited: only the deployment's own Workload was looked at again.
+        // The condition stayed until the Workload was edited, because a deployment only triggered its own Workload.
         delete(&world.project, "WorkloadDeployment", &ns, "taken-p-dfw").await;
         ready(world, &ns, "taken", 1).await;
     });
 }
 
 #[test]
-fn a_deployment_on_its_way_out_of_a_vanishing_project_namespace_takes_its_copy_along() {
+fn deployment_in_a_terminating_project_namespace_is_deleted_with_its_copy() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -304,7 +304,7 @@ fn a_deployment_on_its_way_out_of_a_vanishing_project_namespace_takes_its_copy_a
 }
 
 #[test]
-fn the_servers_keep_what_they_are_given() {
+fn api_server_keeps_every_field_of_a_workload() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -350,7 +350,7 @@ fn the_servers_keep_what_they_are_given() {
         })
         .await;
         assert_eq!(wd.data["spec"]["template"], object["spec"]["template"]);
-        // An Instance begins with every condition Unknown; a number too small is refused by name.
+        // Every condition of an Instance starts as Unknown. A number out of range is refused with the name of its field.
         let refused = try_apply(&world.project, workload(&ns, "many", &["dfw"], 100_000)).await.unwrap_err().to_string();
         assert!(refused.contains("minReplicas"), "{refused}");
         delete(&world.project, "Workload", &ns, "full").await;

@@ -1,4 +1,4 @@
-//! The way back of Instances: written back to the hub, shown in the project, quarantined when they belong nowhere.
+//! The return path of Instances: written back to the hub, shown in the project, and quarantined if they belong nowhere.
 
 use compute_operator::api::compute::Instance;
 use kube::{ResourceExt, api::DynamicObject};
@@ -11,8 +11,8 @@ use crate::common::{
     workload,
 };
 
-/// An Instance is on the hub as it is on its cell, owned by the hub's deployment, and in the project as it is on the
-/// hub, owned by the project's.
+/// Waits until the hub and the project show an Instance as it is on its cell. The hub's deployment owns the copy, and the
+/// project's deployment owns the projection.
 pub async fn shown_as_it_is(world: &World, ns: &str, hub: &str, city: &str, name: &str) {
     let cell = if city == "dfw" { &world.dfw } else { &world.ord };
     eventually(&format!("{name} is shown"), || async {
@@ -20,7 +20,7 @@ pub async fn shown_as_it_is(world: &World, ns: &str, hub: &str, city: &str, name
         let copy = get(&world.hub, "Instance", hub, name).await.ok_or("no write-back")?;
         let shown = get(&world.project, "Instance", ns, name).await.ok_or("no projection")?;
         for (place, object) in [("hub", &copy), ("project", &shown)] {
-            // As types: an empty list and none are the same.
+            // The comparison uses types, because an empty list equals a missing one.
             let typed = |object: &kube::api::DynamicObject| -> Instance {
                 serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()
             };
@@ -51,7 +51,7 @@ pub async fn shown_as_it_is(world: &World, ns: &str, hub: &str, city: &str, name
 }
 
 #[test]
-fn a_projection_is_put_back_and_goes_with_its_source() {
+fn projection_edited_is_restored_and_deleted_with_its_source() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -61,14 +61,14 @@ fn a_projection_is_put_back_and_goes_with_its_source() {
         shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
         shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-1").await;
         let uid = get(&world.project, "Instance", &ns, "web-p-dfw-0").await.unwrap().uid();
-        // Changed, added to, unlabelled, its status forged: it is put back, and is still the same object.
+        // The projection is changed, extended, unlabelled, and gets a forged status. It is restored and stays the same object.
         let edit = json!({
             "metadata": { "labels": { "meta.datumapis.com/upstream-cluster-name": null } },
             "spec": { "runtime": { "resources": { "instanceType": "mine" } }, "volumes": [{ "name": "mine", "configMap": { "name": "x" } }] },
         });
         merge(&world.project, "Instance", &ns, "web-p-dfw-0", edit).await;
         shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        // The same on the hub, where the cell puts it back.
+        // The same edit on the hub, where the cell restores the copy.
         let edit = json!({ "spec": { "location": { "name": "the moon" } }, "metadata": { "labels": { "app": "mine" } } });
         merge(&world.hub, "Instance", &hub, "web-p-dfw-0", edit).await;
         shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
@@ -78,7 +78,7 @@ fn a_projection_is_put_back_and_goes_with_its_source() {
         shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
         delete(&world.hub, "Instance", &hub, "web-p-dfw-1").await;
         shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-1").await;
-        // Scaled down, it is gone from everywhere.
+        // After scaling down, the Instance is deleted everywhere.
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         for (client, namespace) in [(&world.dfw, &hub), (&world.hub, &hub), (&world.project, &ns)] {
             eventually("it is gone", || async {
@@ -94,7 +94,7 @@ fn a_projection_is_put_back_and_goes_with_its_source() {
 }
 
 #[test]
-fn a_copy_that_the_go_operator_wrote_is_taken_over() {
+fn instance_copy_of_the_go_operator_is_adopted() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -115,14 +115,14 @@ fn a_copy_that_the_go_operator_wrote_is_taken_over() {
     });
 }
 
-/// The value of the quarantine gauge for a reason.
+/// Returns the value of the quarantine gauge for a reason.
 async fn quarantined(world: &World, reason: &str) -> u32 {
     let text = world.operators[0].metrics().await.unwrap();
     let line = format!("compute_federation_quarantined_objects{{reason=\"{reason}\"}} ");
     text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
 }
 
-/// Labels of Instances that belong nowhere, by why.
+/// Returns labels of Instances that belong nowhere, by the reason.
 fn misplaced(ns: &str) -> [(&'static str, serde_json::Value); 5] {
     let cluster = "meta.datumapis.com/upstream-cluster-name";
     let namespace = "meta.datumapis.com/upstream-namespace";
@@ -143,7 +143,7 @@ fn misplaced(ns: &str) -> [(&'static str, serde_json::Value); 5] {
 }
 
 #[test]
-fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
+fn unattributable_hub_instance_is_quarantined_and_reported_once() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -170,21 +170,21 @@ fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
         }
         let events = eventually("each is told", || async {
             let mut events = list(&world.hub, "Event", &hub).await;
-            // Karmada speaks there as well.
+            // Karmada writes Events there too.
             events.retain(|event| event.data["reason"] == "Quarantined");
             if events.len() >= cases.len() { Ok(events) } else { Err(events.len().to_string()) }
         })
         .await;
         assert_eq!(events.len(), cases.len(), "one Event each");
         assert!(events.iter().all(|event| event.data["type"] == "Warning"));
-        // What they cost: one Event each, and not a request more.
+        // Each of them costs one Event and no other request.
         let counted = [ns.as_str(), hub.as_str()];
         let is_about_them = |r: &Request| {
             r.resource != "workloaddeployments"
                 && r.resource != "workloaddeployments/status"
                 && r.resource != "namespaces"
                 && r.resource != "propagationpolicies"
-                // The first reference of another test, and what is said of the deployment that has no city.
+                // The first reference of another test, and Events about the deployment without a city.
                 && r.verb != "list"
                 && !r.name.starts_with("known.")
         };
@@ -195,7 +195,7 @@ fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
             "{asked:?}"
         );
         assert_eq!(asked.len(), cases.len(), "{asked:?}");
-        // What it lacked comes: it is shown, and no longer quarantined.
+        // The missing deployment is created. The Instance is shown, and leaves the quarantine.
         let before = quarantined(world, "deployment_absent").await;
         apply(&world.project, deployment(&ns, "unknown", "lhr")).await;
         eventually("it is shown", || async {
@@ -222,7 +222,7 @@ fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
 }
 
 #[test]
-fn nobody_gets_into_a_project_by_naming_it_from_another_namespace() {
+fn hub_instance_naming_a_foreign_project_is_quarantined() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -249,9 +249,9 @@ fn nobody_gets_into_a_project_by_naming_it_from_another_namespace() {
     });
 }
 
-/// Found by reading: what a tenant had made in his project where a projection belongs was written over.
+/// The projection overwrote an Instance that a tenant had created in the project.
 #[test]
-fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
+fn tenant_instance_in_place_of_a_projection_is_kept_and_reported() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -279,7 +279,7 @@ fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
         let mine = get(&world.project, "Instance", &ns, "known-0").await.unwrap();
         assert_eq!((image(&mine), mine.labels().len()), (json!("mine"), 1), "it is left as it is");
         delete(&world.project, "Instance", &ns, "known-0").await;
-        // Sooner than by the next sweep.
+        // A label triggers this sooner than the next sweep.
         merge(&world.hub, "Instance", &hub, "known-0", json!({ "metadata": { "labels": { "app": "again" } } })).await;
         eventually("the other is shown once it is gone", || async {
             let shown = get(&world.project, "Instance", &ns, "known-0").await.ok_or("not yet")?;
@@ -293,7 +293,7 @@ fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
 
 /// The cache keeps 16 MiB of large specs per writer. The projector quarantined later Instances, also those of other tenants.
 #[test]
-fn instances_beyond_what_is_kept_of_one_writer_are_shown_as_they_are() {
+fn instances_beyond_the_cache_limit_of_one_writer_are_shown() {
     const COUNT: usize = 80;
     RUNTIME.block_on(async {
         let visit = shared().await;
@@ -332,7 +332,7 @@ fn instances_beyond_what_is_kept_of_one_writer_are_shown_as_they_are() {
         for n in [0, COUNT - 1] {
             apply(&world.hub, source(n, "two")).await;
             shown(n, "two").await;
-            // Put back, though what it was is not kept.
+            // The edit is undone, although the cache does not keep the content.
             let edit = json!({ "spec": { "runtime": { "resources": { "instanceType": "edited" } } } });
             merge(&world.project, "Instance", &ns, &format!("large-{n}"), edit).await;
             shown(n, "two").await;

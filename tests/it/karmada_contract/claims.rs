@@ -1,9 +1,9 @@
-//! Objects that a policy claims for itself, and the way from there to dependencies.
+//! Objects that a policy claims, and the migration from there to dependencies.
 
 use super::*;
 
 #[test]
-fn facts_34_and_35_a_claim_of_another_policy_decides_over_a_template_and_adds_to_a_dependency() {
+fn facts_34_and_35_foreign_claim_decides_for_a_template_and_adds_to_a_dependency() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -27,7 +27,7 @@ fn facts_34_and_35_a_claim_of_another_policy_decides_over_a_template_and_adds_to
     });
 }
 
-/// A policy that claims companions as well as deployments, as the Go operator's do.
+/// Returns a policy that claims companions as well as deployments, as the Go operator's policies do.
 fn claiming(ns: &str, city: &str, by_need: bool) -> Value {
     let mut policy =
         policy(ns, city, &json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { CITY: city } } } }));
@@ -38,7 +38,7 @@ fn claiming(ns: &str, city: &str, by_need: bool) -> Value {
 }
 
 #[test]
-fn facts_21_to_27_the_way_from_claims_to_dependencies() {
+fn facts_21_to_27_migration_from_claims_to_dependencies() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -47,11 +47,11 @@ fn facts_21_to_27_the_way_from_claims_to_dependencies() {
             hub.template(&ns, &format!("wd-{city}"), city, r#"["ConfigMap/shared"]"#).await;
         }
         hub.config(&ns, "shared", "v").await;
-        // 21: the first claims it for good.
+        // 21: the first policy claims the ConfigMap permanently.
         let copy = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
         there(&hub.ord, "WorkloadDeployment", &ns, "wd-ord").await;
         absent(&hub.ord, "ConfigMap", &ns, "shared").await;
-        // 23: by need as well, and nothing moves.
+        // 23: it becomes a dependency as well, and nothing moves.
         for city in ["dfw", "ord"] {
             apply(&hub.hub, claiming(&ns, city, true)).await;
         }
@@ -61,7 +61,8 @@ fn facts_21_to_27_the_way_from_claims_to_dependencies() {
         let binding = hub.binding(&ns, "shared-configmap", "both need it", both).await;
         assert_eq!(binding.data["spec"]["clusters"], json!([{ "name": "cell-dfw" }]));
         let in_ord = there(&hub.ord, "ConfigMap", &ns, "shared").await.uid();
-        // 24: the selectors go, one policy after the other; the other may claim it meanwhile. The schedule stays.
+        // 24: the selectors are removed, one policy after the other. The other policy may claim the ConfigMap in between. The
+        // schedule stays.
         for city in ["dfw", "ord"] {
             hub.policy(&ns, city).await;
         }
@@ -75,24 +76,24 @@ fn facts_21_to_27_the_way_from_claims_to_dependencies() {
         } else {
             (&hub.ord, "ord", in_ord, &hub.dfw, copy)
         };
-        // 26: it stays in that city when nothing needs it there any more.
+        // 26: the copy stays in that city when nothing needs it there any more.
         delete(&hub.hub, "WorkloadDeployment", &ns, &format!("wd-{city}")).await;
         gone(residue, "WorkloadDeployment", &ns, &format!("wd-{city}")).await;
         kept(residue, "ConfigMap", &ns, "shared", uid.as_deref()).await;
-        // 27: healed by hand, first the template, then the binding.
+        // 27: the repair clears first the template, then the binding.
         heal(&hub, &ns).await;
         gone(residue, "ConfigMap", &ns, "shared").await;
         kept(other, "ConfigMap", &ns, "shared", other_uid.as_deref()).await;
         let healed = get(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await.unwrap();
         assert!(healed.data["spec"]["clusters"].is_null() && healed.data["spec"]["placement"].is_null());
-        // And 16 holds from then on.
+        // From then on, fact 16 holds.
         let last = if dfw_is_left { "wd-ord" } else { "wd-dfw" };
         delete(&hub.hub, "WorkloadDeployment", &ns, last).await;
         gone(other, "ConfigMap", &ns, "shared").await;
     });
 }
 
-/// Takes what a claim has left off the template, then off its binding.
+/// Removes the residue of a claim from the template, then from its binding.
 async fn heal(hub: &Hub, ns: &str) -> DynamicObject {
     let claim = "propagationpolicy.karmada.io";
     let marks = json!({
@@ -108,7 +109,7 @@ async fn heal(hub: &Hub, ns: &str) -> DynamicObject {
 }
 
 #[test]
-fn fact_28_on_the_way_back_the_city_without_the_claim_loses_the_data_at_once() {
+fn fact_28_rollback_removes_the_data_of_the_city_without_the_claim() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -119,7 +120,7 @@ fn fact_28_on_the_way_back_the_city_without_the_claim_loses_the_data_at_once() {
         }
         let in_dfw = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
         let in_ord = there(&hub.ord, "ConfigMap", &ns, "shared").await.uid();
-        // Selectors first, and by need as before; in one step the winner's copy may be made anew as well.
+        // First the selectors, with dependencies as before. In one step, the winner's copy may be recreated as well.
         for city in ["dfw", "ord"] {
             apply(&hub.hub, claiming(&ns, city, true)).await;
         }
@@ -136,7 +137,7 @@ fn fact_28_on_the_way_back_the_city_without_the_claim_loses_the_data_at_once() {
 }
 
 #[test]
-fn fact_58_karmada_may_write_what_it_read_before_another_wrote() {
+fn fact_58_karmada_may_overwrite_with_a_stale_read() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let why = "the order of its writes and ours cannot be forced there; it was seen in two migrations of two";
@@ -155,11 +156,11 @@ fn fact_58_karmada_may_write_what_it_read_before_another_wrote() {
             if karmada.late_write_is_read(&ns, "shared-configmap") { Ok(()) } else { Err("not yet".to_owned()) }
         })
         .await;
-        // Our write: the claim is taken off.
+        // The operator's write removes the claim.
         hub.policy(&ns, "dfw").await;
         let ours = heal(&hub, &ns).await;
         assert!(ours.data["spec"]["placement"].is_null());
-        // Its write comes after, and stays: nobody claims the binding, and nobody heals it.
+        // Karmada writes afterwards, and its write stays. No policy claims the binding, and nothing repairs it.
         let back = |b: &DynamicObject| b.data["spec"]["placement"].is_object();
         let residue = hub.binding(&ns, "shared-configmap", "what was read is back", back).await;
         assert_eq!(residue.data["spec"]["clusters"], before.data["spec"]["clusters"]);
@@ -171,7 +172,7 @@ fn fact_58_karmada_may_write_what_it_read_before_another_wrote() {
             found.data["spec"]["placement"].is_null().then(|| "it has".to_owned())
         })
         .await;
-        // 26: after its last user it stays in the cell.
+        // 26: after its last user, the copy stays in the cell.
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         let copy = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
@@ -180,7 +181,7 @@ fn fact_58_karmada_may_write_what_it_read_before_another_wrote() {
 }
 
 #[test]
-fn fact_67_a_cluster_wide_policy_claims_by_keys_of_its_own_and_keeps_its_claim() {
+fn fact_67_cluster_wide_policy_claims_with_its_own_keys_and_keeps_the_claim() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -203,7 +204,7 @@ fn fact_67_a_cluster_wide_policy_claims_by_keys_of_its_own_and_keeps_its_claim()
             let other = |key: &String| key.starts_with("propagationpolicy.karmada.io/");
             assert!(!claimed.labels().keys().chain(claimed.annotations().keys()).any(other), "{kind}");
         }
-        // It goes, and the namespace's own policy takes over, to where that one says.
+        // The cluster-wide policy is deleted. The namespace's own policy takes over, with its own placement.
         delete(&hub.hub, "ClusterPropagationPolicy", "", &name).await;
         there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
@@ -214,7 +215,7 @@ fn fact_67_a_cluster_wide_policy_claims_by_keys_of_its_own_and_keeps_its_claim()
 }
 
 #[test]
-fn fact_69_a_placement_that_nobody_claims_is_followed_when_a_cluster_changes() {
+fn fact_69_unclaimed_placement_is_scheduled_when_a_cluster_changes() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -227,7 +228,7 @@ fn fact_69_a_placement_that_nobody_claims_is_followed_when_a_cluster_changes() {
             "matchLabels": { "residue": "here" },
         } } } } });
         merge(&hub.hub, "ResourceBinding", &ns, "data-configmap", residue).await;
-        // By itself, and by a change of the object, nothing comes of it.
+        // Neither time nor a change of the object causes scheduling.
         hub.config(&ns, "data", "w").await;
         eventually("the change has travelled", || async {
             let copy = get(&hub.dfw, "ConfigMap", &ns, "data").await.ok_or("gone")?;
@@ -235,7 +236,7 @@ fn fact_69_a_placement_that_nobody_claims_is_followed_when_a_cluster_changes() {
         })
         .await;
         absent(&hub.ord, "ConfigMap", &ns, "data").await;
-        // But once a cluster that it names changes, it is scheduled, beside the need.
+        // A change of a matching cluster causes scheduling, in addition to the dependency.
         merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { "residue": "here" } } })).await;
         there(&hub.ord, "ConfigMap", &ns, "data").await;
         let binding = get(&hub.hub, "ResourceBinding", &ns, "data-configmap").await.unwrap();

@@ -1,9 +1,9 @@
-//! What a deployment depends on goes where the deployment goes.
+//! Dependencies of a deployment follow the deployment.
 
 use super::*;
 
 #[test]
-fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
+fn facts_15_to_19_and_36_dependencies_follow_their_deployments() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -14,39 +14,39 @@ fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
             hub.policy(&ns, city).await;
             hub.template(&ns, &format!("wd-{city}"), city, r#"["ConfigMap/shared","ConfigMap/late"]"#).await;
         }
-        // 16: the union.
+        // 16: the result is the union.
         let kept = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
         there(&hub.ord, "ConfigMap", &ns, "shared").await;
-        // 15: attached, without a placement of its own.
+        // 15: the binding is attached, without a placement.
         let both = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
         let attached = hub.binding(&ns, "shared-configmap", "both parents are in it", both).await;
         assert!(attached.data["spec"].get("placement").is_none_or(Value::is_null));
         assert!(attached.labels().keys().any(|key| key.starts_with("resourcebinding.karmada.io/depended-by-")));
         let parent = get(&hub.hub, "ResourceBinding", &ns, "wd-dfw-workloaddeployment").await.unwrap();
         assert!(parent.annotations()["resourcebinding.karmada.io/dependencies"].contains("shared"));
-        // 36: late, but delivered at once.
+        // 36: the dependency comes late, and is delivered at once.
         absent(&hub.hub, "ResourceBinding", &ns, "late-configmap").await;
         hub.config(&ns, "late", "1").await;
         there(&hub.ord, "ConfigMap", &ns, "late").await;
         // 19
         absent(&hub.dfw, "ConfigMap", &other, "foreign").await;
-        // A changed payload travels.
+        // A changed payload is delivered.
         hub.config(&ns, "shared", "2").await;
         eventually("the change is there", || async {
             let copy = get(&hub.ord, "ConfigMap", &ns, "shared").await.ok_or("gone")?;
             if copy.data["data"]["k"] == "2" { Ok(()) } else { Err(copy.data.to_string()) }
         })
         .await;
-        // 16: one parent goes, its city alone loses it.
+        // 16: one parent is deleted, and only its city loses the copy.
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd-ord").await;
         gone(&hub.ord, "ConfigMap", &ns, "shared").await;
         assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid(), kept);
-        // 18: deleted while needed, it goes; made again, it comes back.
+        // 18: the ConfigMap is deleted while it is needed, and so is the copy. Recreated, it returns.
         delete(&hub.hub, "ConfigMap", &ns, "shared").await;
         gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
         hub.config(&ns, "shared", "3").await;
         there(&hub.dfw, "ConfigMap", &ns, "shared").await;
-        // 17: the last parent goes; the object stays on the hub, its binding with nobody in it.
+        // 17: the last parent is deleted. The object stays on the hub, and its binding has no parent.
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd-dfw").await;
         gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
         let nobody = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_none_or(Vec::is_empty);
@@ -57,9 +57,9 @@ fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
     });
 }
 
-/// Karmada before 1.15.3 heard of the first of a kind alone (its issue 6924, mended by 6931).
+/// Karmada before 1.15.3 only noticed the first dependency of a kind (its issue 6924, fixed by 6931).
 #[test]
-fn fact_20_a_second_one_of_a_kind_that_comes_later_is_brought_and_its_change_as_well() {
+fn fact_20_later_second_dependency_of_a_kind_is_delivered_and_updated() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -80,7 +80,7 @@ fn fact_20_a_second_one_of_a_kind_that_comes_later_is_brought_and_its_change_as_
         hub.config(&ns, "second", "2").await;
         arrives("2").await;
         let Some(karmada) = hub.stand_in("an older Karmada is another binary") else { return };
-        // The former Karmada, as the stand-in plays it: the first is followed, the second is not, nor does it come back.
+        // The stand-in plays the older Karmada: it follows the first dependency. It ignores the second, and does not recreate it.
         karmada.hear_of_later(false);
         hub.config(&ns, "second", "3").await;
         hub.config(&ns, "first", "3").await;
@@ -106,7 +106,7 @@ fn fact_20_a_second_one_of_a_kind_that_comes_later_is_brought_and_its_change_as_
 }
 
 #[test]
-fn facts_40_and_41_odd_annotations_do_no_harm() {
+fn facts_40_and_41_malformed_annotations_are_harmless() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -131,7 +131,7 @@ fn facts_40_and_41_odd_annotations_do_no_harm() {
 }
 
 #[test]
-fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
+fn fact_37_disabled_feature_gate_ignores_dependencies() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let why = "the gate is a flag of its processes, which the testbed starts with it on";
@@ -154,7 +154,7 @@ fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
 }
 
 #[test]
-fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() {
+fn fact_38_missing_script_adds_no_dependency_and_keeps_delivered_ones() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let old = hub.deployed().await;
@@ -177,7 +177,7 @@ fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() 
             let parent = get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.unwrap();
             assert!(!parent.annotations().contains_key(on_record));
             assert!(applied(&parent));
-            // An old one, even when it is touched.
+            // An old deployment keeps its record, even after a touch.
             let touch = json!({ "metadata": { "annotations": { "touched": fastrand::u32(..).to_string() } } });
             merge(&hub.hub, "WorkloadDeployment", &old, "wd", touch).await;
             kept(&hub.dfw, "ConfigMap", &old, "data", copy.as_deref()).await;
@@ -199,7 +199,7 @@ fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() 
 }
 
 #[test]
-fn fact_39_an_invalid_name_among_the_dependencies_is_reported_and_the_others_arrive() {
+fn fact_39_invalid_dependency_name_is_reported_and_the_others_arrive() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let careless = "function GetDependencies(o) return { { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = '../x' }, { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = 'data' } } end";
@@ -225,14 +225,14 @@ fn fact_39_an_invalid_name_among_the_dependencies_is_reported_and_the_others_arr
     });
 }
 
-/// The interpreter as it was before a test changed it.
+/// The interpreter as it was before the test.
 struct Script(Value);
 
 const INTERPRETER: (&str, &str) = ("ResourceInterpreterCustomization", "workloaddeployment");
 
 impl Script {
-    /// Puts another dependency script, or none, into the interpreter. Karmada hears of it by a watch, of which nothing
-    /// can be seen; two seconds are given to it.
+    /// Replaces or removes the dependency script of the interpreter. Karmada reads it by a watch that a test cannot observe, so
+    /// the test waits two seconds.
     async fn replace(hub: &Hub, script: Value) -> Self {
         let file =
             std::fs::read_to_string(crate::common::path("config/components/federation/interpreter.yaml")).unwrap();

@@ -1,8 +1,8 @@
-//! What the scheduler refuses, and how it goes from one affinity group to the next.
+//! Placements that the scheduler refuses, and the step from one affinity group to the next.
 
 use super::*;
 
-/// A placement of two groups: the clusters that carry the city's label, and those of these names.
+/// Returns a placement of two groups: the clusters with the city's label, and the named cluster.
 fn guarded(first: &str, city: &str, holding: &str) -> Value {
     json!({ "clusterAffinities": [
         { "affinityName": first, "labelSelector": { "matchLabels": { CITY: city } } },
@@ -17,7 +17,7 @@ fn named(cluster: &str) -> Value {
 const BINDING: &str = "wd-workloaddeployment";
 
 #[test]
-fn fact_47_from_one_affinity_to_guarded_groups_nothing_moves() {
+fn fact_47_change_from_one_affinity_to_guarded_groups_moves_nothing() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -30,13 +30,13 @@ fn fact_47_from_one_affinity_to_guarded_groups_nothing_moves() {
 }
 
 #[test]
-fn facts_59_and_64_when_the_last_group_is_refused_everything_goes() {
+fn facts_59_and_64_refused_last_group_removes_everything() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.placed(&named("cell-dfw")).await;
         there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         hub.cordon("cell-ord", true).await;
-        // A taint takes nothing away from who has it already.
+        // A NoSchedule taint does not evict.
         let held = hub.placed(&named("cell-ord")).await;
         hub.binding(&held, BINDING, "it finds no cluster", nowhere).await;
         apply(&hub.hub, policy(&ns, "dfw", &named("cell-ord"))).await;
@@ -44,7 +44,7 @@ fn facts_59_and_64_when_the_last_group_is_refused_everything_goes() {
         let told = condition(&binding, "Scheduled")["message"].to_string();
         assert!(told.contains("untolerated taint {cordoned:NoSchedule}"), "{told}");
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
-        // Lifted, the only group's cluster is tried again.
+        // Without the taint, the scheduler tries the only group's cluster again.
         hub.cordon("cell-ord", false).await;
         there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
         let there_now = there(&hub.ord, "WorkloadDeployment", &held, "wd").await.uid();
@@ -55,7 +55,7 @@ fn facts_59_and_64_when_the_last_group_is_refused_everything_goes() {
 }
 
 #[test]
-fn fact_64_a_refused_group_leads_to_the_next_and_the_name_seen_last_is_where_it_starts() {
+fn fact_64_scheduler_starts_at_the_last_observed_group() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         hub.cordon("cell-ord", true).await;
@@ -65,19 +65,19 @@ fn fact_64_a_refused_group_leads_to_the_next_and_the_name_seen_last_is_where_it_
         };
         hub.binding(&ns, BINDING, "the second group has it", in_group("holding", "cell-dfw")).await;
         let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
-        // The first group's cluster is able again: nothing moves.
+        // The cluster of the first group is available again: nothing moves.
         hub.cordon("cell-ord", false).await;
         kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
-        // Nor by a touch of the template.
+        // A touch of the template moves nothing either.
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
             .await;
         kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
-        // A first group of another name, while the second keeps its own: nothing moves.
+        // The first group gets another name, and the second one keeps its name: nothing moves.
         apply(&hub.hub, policy(&ns, "dfw", &guarded("city-again", "ord", "cell-dfw"))).await;
         kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
         let binding = get(&hub.hub, "ResourceBinding", &ns, BINDING).await.unwrap();
         assert_eq!(binding.data["status"]["schedulerObservingAffinityName"], "holding");
-        // The name seen last is gone: it starts at the first group.
+        // The last observed name is gone: the scheduler starts at the first group.
         let renamed = json!({ "clusterAffinities": [
             { "affinityName": "city-again", "labelSelector": { "matchLabels": { CITY: "ord" } } },
             { "affinityName": "held", "clusterNames": ["cell-dfw"] },
@@ -90,18 +90,18 @@ fn fact_64_a_refused_group_leads_to_the_next_and_the_name_seen_last_is_where_it_
 }
 
 #[test]
-fn fact_65_behind_the_second_group_only_that_groups_own_content_moves_anything() {
+fn fact_65_in_the_second_group_only_its_own_content_moves_the_deployment() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.placed(&guarded("city", "nowhere", "cell-dfw")).await;
         let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         let observed = |b: &DynamicObject| b.data["status"]["schedulerObservingAffinityName"] == "holding";
         hub.binding(&ns, BINDING, "the second group has it", observed).await;
-        // The first group's content changes, and a ready cluster is in it: nothing moves.
+        // The content of the first group changes to a ready cluster: nothing moves.
         apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "ord", "cell-dfw"))).await;
         kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
-        // The second group's content does move it; while that is refused everything is taken away, and a first group
-        // that could have it is not tried.
+        // The content of the second group moves it. While that is refused everything is removed, and the scheduler does not try
+        // the first group.
         hub.cordon("cell-ord", true).await;
         apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "dfw", "cell-ord"))).await;
         hub.binding(&ns, BINDING, "the empty result is patched", nowhere).await;
@@ -117,7 +117,7 @@ fn fact_65_behind_the_second_group_only_that_groups_own_content_moves_anything()
     });
 }
 
-/// Serves an API on a member, or no longer.
+/// Serves an API on a member, or stops serving it.
 async fn serve_deployments(hub: &Hub, served: bool) {
     let api = crate::common::api(&hub.dfw, "CustomResourceDefinition", "");
     let name = "workloaddeployments.compute.datumapis.com";
@@ -133,7 +133,7 @@ async fn serve_deployments(hub: &Hub, served: bool) {
 }
 
 #[test]
-fn fact_66_a_missing_api_keeps_new_ones_away_and_takes_nothing_from_who_has_it() {
+fn fact_66_missing_api_blocks_new_deployments_and_keeps_existing_ones() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -142,7 +142,7 @@ fn fact_66_a_missing_api_keeps_new_ones_away_and_takes_nothing_from_who_has_it()
         let binding = hub.binding(&ns, "new-workloaddeployment", "it finds no cluster", nowhere).await;
         let told = condition(&binding, "Scheduled")["message"].to_string();
         assert!(told.contains("1 cluster(s) did not have the API resource"), "{told}");
-        // Looked at again, the old one stays.
+        // A touch does not move the old deployment.
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
             .await;
         never("the old one loses its cluster", || async {
@@ -150,7 +150,7 @@ fn fact_66_a_missing_api_keeps_new_ones_away_and_takes_nothing_from_who_has_it()
             (!on(&binding, "cell-dfw")).then(|| binding.data["status"].to_string())
         })
         .await;
-        // That it is served again is no change that the scheduler looks at.
+        // The scheduler ignores that the API is served again.
         serve_deployments(&hub, true).await;
         never("the new one is scheduled by itself", || async {
             let binding = get(&hub.hub, "ResourceBinding", &ns, "new-workloaddeployment").await?;
@@ -164,7 +164,7 @@ fn fact_66_a_missing_api_keeps_new_ones_away_and_takes_nothing_from_who_has_it()
 }
 
 #[test]
-fn fact_68_selectors_may_ask_for_one_of_several_values() {
+fn fact_68_selector_matches_one_of_several_values() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -179,7 +179,7 @@ fn fact_68_selectors_may_ask_for_one_of_several_values() {
         there(&hub.dfw, "WorkloadDeployment", &ns, "upper").await;
         absent(&hub.hub, "ResourceBinding", &ns, "mixed-workloaddeployment").await;
         absent(&hub.ord, "WorkloadDeployment", &ns, "lower").await;
-        // The cluster's own label may change its spelling under it.
+        // The label of the cluster may change its spelling.
         hub.label_cluster("cell-dfw", json!("DFW")).await;
         kept(&hub.dfw, "WorkloadDeployment", &ns, "lower", lower.as_deref()).await;
         hub.label_cluster("cell-dfw", json!("dfw")).await;

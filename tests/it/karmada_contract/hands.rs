@@ -1,9 +1,9 @@
-//! What other hands do on the hub and on the members.
+//! Manual edits on the hub and on the members.
 
 use super::*;
 
 #[test]
-fn fact_48_a_label_that_moves_moves_nothing_behind_two_groups() {
+fn fact_48_moved_label_moves_nothing_with_two_groups() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -29,13 +29,13 @@ fn fact_48_a_label_that_moves_moves_nothing_behind_two_groups() {
 }
 
 #[test]
-fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
+fn fact_49_deleted_binding_returns_when_its_template_is_touched() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
         let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         delete(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
-        // The copy may go a moment before the binding does, which waits for two finalizers.
+        // The copy may be deleted a moment before the binding, which waits for two finalizers.
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
         absent(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
@@ -45,10 +45,10 @@ fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
     });
 }
 
-/// A binding tells of its template's version. (Read: OnUpdate of pkg/detector/detector.go compares each version with the one
-/// before, by SpecificationChanged of pkg/util/eventfilter.)
+/// A binding records the version of its template. (Source: OnUpdate of pkg/detector/detector.go compares each version with the
+/// one before, by SpecificationChanged of pkg/util/eventfilter.)
 #[test]
-fn fact_73_a_change_that_is_taken_back_at_once_has_the_binding_made_anew() {
+fn fact_73_change_reverted_at_once_updates_the_binding() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -67,7 +67,7 @@ fn fact_73_a_change_that_is_taken_back_at_once_has_the_binding_made_anew() {
 }
 
 #[test]
-fn fact_50_a_lost_attached_binding_stays_lost_until_the_dependency_is_touched() {
+fn fact_50_deleted_attached_binding_returns_when_the_dependency_is_touched() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -85,7 +85,7 @@ fn fact_50_a_lost_attached_binding_stays_lost_until_the_dependency_is_touched() 
 }
 
 #[test]
-fn fact_52_a_claimed_template_that_changes_its_label_stays_and_nothing_of_it_travels_any_more() {
+fn fact_52_claimed_template_with_a_changed_label_stays_and_is_not_updated() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -114,7 +114,7 @@ fn fact_52_a_claimed_template_that_changes_its_label_stays_and_nothing_of_it_tra
 }
 
 #[test]
-fn facts_51_53_to_55_57_and_62_what_others_do_by_hand() {
+fn facts_51_53_to_55_57_and_62_manual_deletions_on_hub_and_member() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -171,7 +171,7 @@ async fn lose_work(hub: &Hub, ns: &str, name: &str) {
 }
 
 #[test]
-fn fact_56_a_restart_brings_a_lost_work_back_and_moves_nothing_else() {
+fn fact_56_restart_recreates_a_deleted_work_and_moves_nothing_else() {
     RUNTIME.block_on(async {
         let mut hub = hub().await;
         let why = "the testbed does not restart its processes";

@@ -1,6 +1,7 @@
-//! What we rely on in Karmada, fact by fact, against the stand-in, or against real Karmada when `KARMADA_BIN` and
-//! `KARMADA_CRDS` are set. Each test is named after what was measured. The numbers are those of `docs/karmada.md`. A test that
-//! one of the two cannot show prints there that it is skipped, and why. What must *not* happen is watched for two seconds.
+//! Behaviour of Karmada that the operator relies on, fact by fact. The tests run against the stand-in, or against real Karmada if
+//! `KARMADA_BIN` and `KARMADA_CRDS` are set. Each test is named after the measured behaviour. The numbers are those of
+//! `docs/karmada.md`. If one of the two cannot show a fact, the test prints the reason and is skipped. The tests watch for two
+//! seconds that something does *not* happen.
 
 mod claims;
 mod dependencies;
@@ -24,7 +25,7 @@ use testbed::{Options, Testbed, karmada::StandIn};
 const CITY: &str = "topology.datum.net/city-code";
 const DEPENDENCIES: &str = "compute.datumapis.com/expected-referenced-data";
 
-/// A hub with two cells, and nobody else at work on it.
+/// A hub with two cells and no operator.
 struct Hub {
     bed: Testbed,
     hub: Client,
@@ -38,7 +39,7 @@ impl Bed for Hub {
     }
 }
 
-/// One test at a time: some take a cluster away.
+/// Lends the hub to one test at a time, because some tests take a cluster away.
 async fn hub() -> Lent<Hub> {
     static HUBS: Lender<Hub> = Lender::new(1);
     HUBS.lend(async || {
@@ -75,7 +76,7 @@ impl Hub {
         apply(&self.hub, policy(ns, city, &json!({ "clusterAffinity": { "labelSelector": labels } }))).await;
     }
 
-    /// A namespace with one deployment, `wd`, that goes to dfw, and has arrived there.
+    /// Creates a namespace with one deployment, `wd`, and waits until it is on dfw.
     async fn deployed(&self) -> String {
         let ns = self.namespace().await;
         self.policy(&ns, "dfw").await;
@@ -84,7 +85,7 @@ impl Hub {
         ns
     }
 
-    /// The stand-in, or word that this test is skipped since real Karmada runs.
+    /// Returns the stand-in. On real Karmada it prints that the test is skipped, and returns `None`.
     fn stand_in(&self, why: &str) -> Option<&StandIn> {
         let stand_in = self.bed.stand_in();
         if stand_in.is_none() {
@@ -93,7 +94,7 @@ impl Hub {
         stand_in
     }
 
-    /// A namespace with one deployment, `wd`, under a policy of this placement.
+    /// Creates a namespace with one deployment, `wd`, and a policy with this placement.
     async fn placed(&self, placement: &Value) -> String {
         let ns = self.namespace().await;
         apply(&self.hub, policy(&ns, "dfw", placement)).await;
@@ -101,19 +102,19 @@ impl Hub {
         ns
     }
 
-    /// Changes the labels of a cluster.
+    /// Changes the city label of a cluster.
     async fn label_cluster(&self, name: &str, city: Value) {
         merge(&self.hub, "Cluster", "", name, json!({ "metadata": { "labels": { CITY: city } } })).await;
     }
 
-    /// Cordons a cluster, or lifts that.
+    /// Cordons or uncordons a cluster.
     async fn cordon(&self, name: &str, cordoned: bool) {
         let taint = json!([{ "key": "cordoned", "effect": "NoSchedule" }]);
         let taints = if cordoned { taint } else { Value::Null };
         merge(&self.hub, "Cluster", "", name, json!({ "spec": { "taints": taints } })).await;
     }
 
-    /// The binding of a WorkloadDeployment, once it satisfies `check`.
+    /// Waits until the binding of a WorkloadDeployment satisfies `check`. Returns it.
     async fn binding(&self, ns: &str, name: &str, what: &str, check: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
         eventually(what, || async {
             let found = get(&self.hub, "ResourceBinding", ns, name).await.ok_or("no binding")?;
@@ -158,7 +159,7 @@ async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
     .await;
 }
 
-/// It is not there, and does not come.
+/// Fails if the object exists or appears.
 async fn absent(client: &Client, kind: &str, ns: &str, name: &str) {
     never(&format!("{kind} {name} is not there"), || async {
         get(client, kind, ns, name).await.map(|found| format!("it is, with uid {:?}", found.uid()))
@@ -166,7 +167,7 @@ async fn absent(client: &Client, kind: &str, ns: &str, name: &str) {
     .await;
 }
 
-/// It stays what it is: the same object, all the time.
+/// Fails if the object is deleted or recreated.
 async fn kept(client: &Client, kind: &str, ns: &str, name: &str, uid: Option<&str>) {
     never(&format!("{kind} {name} stays"), || async {
         match get(client, kind, ns, name).await {
@@ -177,13 +178,13 @@ async fn kept(client: &Client, kind: &str, ns: &str, name: &str, uid: Option<&st
     .await;
 }
 
-/// Whether the scheduler found no cluster, and took away what was there.
+/// True if the scheduler found no cluster and removed the previous ones.
 fn nowhere(binding: &DynamicObject) -> bool {
     condition(binding, "Scheduled")["reason"] == "NoClusterFit"
         && binding.data["spec"]["clusters"].as_array().is_none_or(Vec::is_empty)
 }
 
-/// Whether the binding is scheduled to this one cluster, as its present generation.
+/// True if the binding is scheduled to this one cluster.
 fn on(binding: &DynamicObject, cluster: &str) -> bool {
     let targets = binding.data["spec"]["clusters"].as_array().cloned().unwrap_or_default();
     condition(binding, "Scheduled")["status"] == "True" && targets.len() == 1 && targets[0]["name"] == cluster

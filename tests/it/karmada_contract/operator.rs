@@ -1,4 +1,4 @@
-//! What the operator makes of the hub's own ways.
+//! Reactions of the operator to Karmada's behaviour.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::common::{World, binary, ready, workload};
 
 #[test]
-fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
+fn fact_43_defaults_of_a_live_policy_cause_no_write() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let project = testbed::control_plane::client(&hub.bed.project.kubeconfig(&User::Admin)).await.unwrap();
@@ -24,7 +24,7 @@ fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
         };
         let mut operator = start().await;
         there(&hub.dfw, "WorkloadDeployment", &ns, "web-p-dfw").await;
-        // The guard names who holds the city, once the binding says so: that is the last write of the policy.
+        // The guard names the cluster of the city as soon as the binding does. That is the last write of the policy.
         let settled = || async {
             let policy = get(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await.ok_or("no policy")?;
             let spec = &policy.data["spec"];
@@ -35,7 +35,7 @@ fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
         let before = eventually("the policy has its defaults and its guard", settled).await;
         operator.process.kill();
         let (audit, began) = (Audit::mark(&hub.bed.hub), Instant::now());
-        // After a restart every object is compared once more; a change that goes its way shows that it has been.
+        // After a restart, the operator compares every object once. An unrelated change shows that it is done.
         let _operator = start().await;
         let scaled = json!({ "spec": { "placements": [{
             "name": "p", "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 2 },
@@ -49,7 +49,7 @@ fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
         .await;
         never("the policy is written", || async {
             let now = get(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
-            // Karmada's own finalizer and label may come later. Requests of ours without effect are counted below.
+            // Karmada may add its finalizer and label later. Ineffective requests of the operator are counted below.
             let same = now.as_ref().is_some_and(|now| now.metadata.generation == before.metadata.generation);
             (!same).then(|| format!("{now:?}"))
         })
@@ -66,9 +66,9 @@ fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
     });
 }
 
-/// Karmada evicts with `--enable-no-execute-taint-eviction` and its feature gate `Failover` alone.
+/// Karmada only evicts with `--enable-no-execute-taint-eviction` and its feature gate `Failover`.
 #[test]
-fn fact_81_tainted_cluster_gives_up_what_is_not_tolerated_and_gets_it_back_without_the_taint() {
+fn fact_81_tainted_cluster_evicts_untolerated_deployments_until_the_taint_is_removed() {
     RUNTIME.block_on(async {
         let management = "timing:\n  deliveryGraceSeconds: 1\n".into();
         let world = World::start_with(Options { evict_tainted: true, management, ..Options::default() }).await;
@@ -119,7 +119,7 @@ fn fact_81_tainted_cluster_gives_up_what_is_not_tolerated_and_gets_it_back_witho
     });
 }
 
-/// A manager on this hub, and a namespace of its project with that on the hub.
+/// Starts a manager on this hub, and creates a namespace in its project. Returns also the name of the hub namespace.
 async fn managed(hub: &Hub, log: &str) -> (Operator, Client, String, String) {
     let project = testbed::control_plane::client(&hub.bed.project.kubeconfig(&User::Admin)).await.unwrap();
     let name = format!("fact-{:06x}", fastrand::u32(..0x0100_0000));
@@ -141,9 +141,9 @@ async fn has_policies(hub: &Hub, ns: &str, policies: &Value) {
     .await;
 }
 
-/// Found on real Karmada: the network that a tenant had shut stayed open on the cell.
+/// On real Karmada, a network that a tenant had closed stayed open on the cell.
 #[test]
-fn fact_74_a_network_that_a_tenant_shuts_is_shut_on_the_member() {
+fn fact_74_network_closed_by_a_tenant_is_closed_on_the_member() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let (_operator, project, name, ns) = managed(&hub, "operator-fact-74").await;
@@ -168,9 +168,9 @@ fn fact_74_a_network_that_a_tenant_shuts_is_shut_on_the_member() {
     });
 }
 
-/// Found on real Karmada: with `preserveResourcesOnDeletion` in our policy a deleted deployment stayed on the cell for ever.
+/// On real Karmada, `preserveResourcesOnDeletion` in the operator's policy kept a deleted deployment on the cell for ever.
 #[test]
-fn fact_77_what_somebody_has_a_city_policy_preserve_goes_all_the_same() {
+fn fact_77_preserve_option_in_a_city_policy_is_removed_and_the_deployment_deleted() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let (_operator, project, name, ns) = managed(&hub, "operator-fact-77").await;
@@ -199,9 +199,9 @@ fn fact_77_what_somebody_has_a_city_policy_preserve_goes_all_the_same() {
     });
 }
 
-/// Found by reading: a deployment whose city was changed stayed in the old one.
+/// A deployment whose city changed stayed in the old one.
 #[test]
-fn fact_52_a_deployment_whose_city_changes_moves_and_leaves_its_neighbour() {
+fn fact_52_deployment_with_a_changed_city_moves_alone() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let (_operator, project, name, ns) = managed(&hub, "operator-fact-52").await;

@@ -1,15 +1,15 @@
-//! Deployments: claimed, bound, scheduled, brought to the member, and taken back.
+//! Deployments are claimed, bound, scheduled, delivered to the member, and deleted.
 
 use super::*;
 
 #[test]
-fn facts_1_to_5_claim_binding_work_and_marks() {
+fn facts_1_to_5_template_gets_claim_binding_work_and_marks() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
         let copy = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.unwrap();
-        // 1: an id as label, names as annotations.
+        // 1: the id is a label, the names are annotations.
         assert!(template.labels().contains_key("propagationpolicy.karmada.io/permanent-id"));
         assert_eq!(template.annotations()["propagationpolicy.karmada.io/name"], "city-dfw");
         assert_eq!(template.annotations()["propagationpolicy.karmada.io/namespace"], ns);
@@ -18,7 +18,7 @@ fn facts_1_to_5_claim_binding_work_and_marks() {
         let applied = |b: &DynamicObject| {
             condition(b, "FullyApplied")["status"] == "True"
                 && condition(b, "Scheduled")["status"] == "True"
-                // The distributor adds its own once it has asked the script, and somewhat later than the rest.
+                // The distributor adds its finalizer after it has run the script, somewhat later than the rest.
                 && finalizers.iter().all(|finalizer| b.finalizers().iter().any(|f| f == finalizer))
         };
         let binding = hub.binding(&ns, "wd-workloaddeployment", "it is applied and has its finalizers", applied).await;
@@ -34,7 +34,7 @@ fn facts_1_to_5_claim_binding_work_and_marks() {
                 && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns)
         });
         assert!(work.as_ref().unwrap().finalizers().contains(&"karmada.io/execution-controller".to_owned()));
-        // 4: the namespace went to every member.
+        // 4: the namespace is created on every member.
         there(&hub.ord, "Namespace", "", &ns).await;
         // 5
         assert_eq!(copy.labels()["karmada.io/managed"], "true");
@@ -49,7 +49,7 @@ fn facts_1_to_5_claim_binding_work_and_marks() {
 }
 
 #[test]
-fn facts_7_and_8_changes_travel_and_the_member_keeps_what_others_added() {
+fn facts_7_and_8_changes_arrive_and_the_member_keeps_foreign_fields() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -65,7 +65,7 @@ fn facts_7_and_8_changes_travel_and_the_member_keeps_what_others_added() {
         .await;
         let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.unwrap();
         assert_eq!((copy.labels()["local"].as_str(), copy.annotations()["local"].as_str()), ("1", "2"));
-        // 12: the hub does not wait for the member, whose copy this finalizer holds.
+        // 12: the hub does not wait for the member's copy, which this finalizer blocks.
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
@@ -82,7 +82,7 @@ fn facts_7_and_8_changes_travel_and_the_member_keeps_what_others_added() {
 }
 
 #[test]
-fn fact_10_a_status_comes_back_and_a_fresh_object_has_none() {
+fn fact_10_status_of_the_member_returns_to_the_template() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -101,7 +101,7 @@ fn fact_10_a_status_comes_back_and_a_fresh_object_has_none() {
 }
 
 #[test]
-fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
+fn fact_13_deleted_policy_leaves_the_object_on_the_member() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -120,7 +120,7 @@ fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
         let binding = get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.unwrap();
         assert_eq!(binding.data["spec"]["clusters"][0]["name"], "cell-dfw");
         kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", uid.as_deref()).await;
-        // 51: made again, nothing moves.
+        // 51: the policy is recreated, and nothing moves.
         hub.policy(&ns, "dfw").await;
         eventually("the claim is renewed", || async {
             let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
@@ -136,7 +136,7 @@ fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
 }
 
 #[test]
-fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() {
+fn facts_29_42_46_and_48_city_label_decides_unless_a_second_group_guards() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -160,7 +160,7 @@ fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() 
         hub.policy(&ns, "ord").await;
         hub.template(&ns, "wd", "ord", "").await;
         let before = there(&hub.ord, "WorkloadDeployment", &ns, "wd").await.uid();
-        // 42: without a guard, a lost label takes everything away.
+        // 42: without a guard, a lost label removes everything.
         merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { CITY: null } } })).await;
         gone(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
         kept(&hub.ord, "WorkloadDeployment", &guarded, "wd", safe.as_deref()).await;
@@ -171,7 +171,7 @@ fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() 
 }
 
 #[test]
-fn fact_33_what_is_on_the_member_already_is_not_taken_over() {
+fn fact_33_existing_member_object_is_not_adopted() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -192,7 +192,7 @@ fn fact_33_what_is_on_the_member_already_is_not_taken_over() {
 }
 
 #[test]
-fn fact_43_a_policy_has_defaults_and_the_same_policy_again_changes_nothing() {
+fn fact_43_policy_gets_defaults_and_reapplying_changes_nothing() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -219,7 +219,7 @@ fn fact_43_a_policy_has_defaults_and_the_same_policy_again_changes_nothing() {
 }
 
 #[test]
-fn fact_63_a_name_that_leaves_no_room_for_the_works_never_arrives_and_holds_up_nobody() {
+fn fact_63_name_too_long_for_a_work_never_arrives_and_blocks_no_other() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;

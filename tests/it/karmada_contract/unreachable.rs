@@ -1,9 +1,9 @@
-//! Clusters that go away.
+//! Clusters that become unreachable.
 
 use super::*;
 
 #[test]
-fn facts_30_and_31_a_cluster_that_goes_away_is_ready_for_a_while_and_then_tainted() {
+fn facts_30_and_31_unreachable_cluster_stays_ready_for_a_while_then_is_tainted() {
     RUNTIME.block_on(async {
         let mut hub = hub().await;
         let ns = hub.deployed().await;
@@ -13,7 +13,7 @@ fn facts_30_and_31_a_cluster_that_goes_away_is_ready_for_a_while_and_then_tainte
         let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         let is_ready = |cluster: &DynamicObject| condition(cluster, "Ready")["status"] == "True";
         hub.bed.cells.get_mut("dfw").unwrap().stop_api_server();
-        // 31: at once, for whatever is written next, and while the cluster is still ready.
+        // 31: the error is reported at once for the next write, while the cluster is still ready.
         let touch = json!({ "metadata": { "annotations": { "touched": "1" } } });
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", touch).await;
         let refused = |b: &DynamicObject| {
@@ -34,7 +34,7 @@ fn facts_30_and_31_a_cluster_that_goes_away_is_ready_for_a_while_and_then_tainte
             if right { Ok(()) } else { Err(format!("{ready} {}", cluster.data["spec"]["taints"])) }
         })
         .await;
-        // 30: a new template finds no cluster, and the taint is named.
+        // 30: a new template finds no cluster, and the message names the taint.
         hub.template(&ns, "new", "dfw", "").await;
         let unfit = |b: &DynamicObject| condition(b, "Scheduled")["reason"] == "NoClusterFit";
         let binding = hub.binding(&ns, "new-workloaddeployment", "no cluster fits", unfit).await;
@@ -56,15 +56,15 @@ fn facts_30_and_31_a_cluster_that_goes_away_is_ready_for_a_while_and_then_tainte
 }
 
 #[test]
-fn facts_32_and_70_the_works_of_deleted_templates_wait_for_their_cluster() {
+fn facts_32_and_70_works_of_deleted_templates_wait_for_their_cluster() {
     RUNTIME.block_on(async {
         let mut hub = hub().await;
         let ns = hub.deployed().await;
         hub.config(&ns, "data", "v").await;
         hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
         there(&hub.dfw, "ConfigMap", &ns, "data").await;
-        // A change of each travels: Karmada's view of the member is up to date. Right after a cluster has come back it is
-        // not, and what is deleted then loses its Work at once while its copy stays (fact 80).
+        // A change of each object arrives, so Karmada's view of the member is up to date. Right after the return of a cluster it
+        // is not: the Work of an object deleted then is deleted at once, and the copy stays (fact 80).
         hub.config(&ns, "data", "w").await;
         let touch = json!({ "metadata": { "annotations": { "touched": "1" } } });
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", touch).await;
@@ -95,7 +95,7 @@ fn facts_32_and_70_the_works_of_deleted_templates_wait_for_their_cluster() {
             if waiting.count() == 2 && works.len() == 2 { Ok(()) } else { Err(format!("{works:?}")) }
         })
         .await;
-        // 70: one of the same name, made meanwhile, waits until the old Work has gone.
+        // 70: a new object of the same name waits until the old Work is deleted.
         hub.template(&ns, "wd", "dfw", "").await;
         never("the old Work is taken over", || async {
             let works = works().await;

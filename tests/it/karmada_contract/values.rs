@@ -1,9 +1,9 @@
-//! What Karmada's interpreter makes of values: of empty ones, and of names with odd characters.
+//! Values in Karmada's interpreter: empty values, and names with odd characters.
 
 use super::*;
 
-/// A deployment with an interface of each of these network policies, or without one, and with this beside the name and image
-/// of its container.
+/// Returns a deployment with one interface for each of these network policies (null for none), and with these additional fields
+/// in its container.
 fn with(ns: &str, name: &str, policies: &[&Value], container: &Value) -> Value {
     let mut object = deployment(ns, name, "dfw");
     object["metadata"]["labels"] = json!({ CITY: "dfw" });
@@ -21,7 +21,7 @@ fn with(ns: &str, name: &str, policies: &[&Value], container: &Value) -> Value {
     object
 }
 
-/// Waits until the member has the template's spec, to the letter.
+/// Waits until the member has exactly the template's spec.
 async fn arrived(hub: &Hub, ns: &str, name: &str, what: &str) {
     eventually(&format!("{what}: the member has the template's spec"), || async {
         let wanted = get(&hub.hub, "WorkloadDeployment", ns, name).await.ok_or("no template")?;
@@ -33,7 +33,7 @@ async fn arrived(hub: &Hub, ns: &str, name: &str, what: &str) {
 }
 
 #[test]
-fn fact_74_an_empty_list_is_lost_where_an_empty_object_is_or_was_at_its_path() {
+fn fact_74_empty_list_is_lost_at_the_path_of_an_empty_object() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -52,7 +52,7 @@ fn fact_74_an_empty_list_is_lost_where_an_empty_object_is_or_was_at_its_path() {
             send(&policies).await;
             hub.binding(&ns, "wd-workloaddeployment", &format!("{what}: refused by the member"), refused).await;
         }
-        // What the operator sends instead says the same, and arrives whatever stood there.
+        // The operator's replacement has the same meaning, and always arrives.
         for (what, policies) in [
             ("shut", vec![&none]),
             ("shut beside open", vec![&open, &none]),
@@ -66,7 +66,7 @@ fn fact_74_an_empty_list_is_lost_where_an_empty_object_is_or_was_at_its_path() {
 }
 
 #[test]
-fn fact_74_every_other_empty_value_arrives_when_a_template_changes() {
+fn fact_74_other_empty_values_arrive_when_a_template_changes() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -98,7 +98,7 @@ fn fact_74_every_other_empty_value_arrives_when_a_template_changes() {
 const STATUS: &str =
     r#"{ "replicas": 1, "currentReplicas": 0, "desiredReplicas": 1, "readyReplicas": 0, "conditions": [] }"#;
 
-/// Writes a status on the member, and waits until the template says so.
+/// Writes a status on the member, and waits until the template has it.
 async fn reports(hub: &Hub, ns: &str, name: &str, ready: u64) {
     says(hub, ns, name, ready).await;
     eventually(&format!("{name}: {ready} ready is on the template"), || async {
@@ -117,7 +117,7 @@ async fn says(hub: &Hub, ns: &str, name: &str, ready: u64) {
     api.patch_status(name, &kube::api::PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Containers with names that Kubernetes allows and the library of fact 75 takes for something else.
+/// Returns containers with names that Kubernetes allows and that the library of fact 75 misreads.
 fn odd() -> Vec<(&'static str, Value)> {
     let variable = |name: &str| json!({ "env": [{ "name": name, "value": "v" }] });
     vec![
@@ -132,7 +132,7 @@ fn odd() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn fact_75_a_status_comes_back_whatever_a_template_names() {
+fn fact_75_status_returns_for_templates_with_odd_names() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.namespace().await;
@@ -148,7 +148,7 @@ fn fact_75_a_status_comes_back_whatever_a_template_names() {
 }
 
 #[test]
-fn fact_75_an_aggregation_that_returns_the_template_fails_for_odd_names() {
+fn fact_75_aggregation_returning_the_template_fails_for_odd_names() {
     const RIC: &str = "ResourceInterpreterCustomization";
     RUNTIME.block_on(async {
         let hub = hub().await;
@@ -210,12 +210,12 @@ fn fact_75_an_aggregation_that_returns_the_template_fails_for_odd_names() {
 }
 
 #[test]
-fn fact_78_a_status_that_comes_back_leaves_everything_else_of_the_template() {
+fn fact_78_returning_status_changes_nothing_else_of_the_template() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
         reports(&hub, &ns, "wd", 1).await;
-        // What others own is theirs, by name and path; when they wrote it last is kept as well.
+        // Others' fields keep their manager and path, and the time of their last write.
         let rest = |object: &DynamicObject| {
             let mut object = object.clone();
             object.metadata.resource_version = None;
@@ -235,7 +235,7 @@ fn fact_78_a_status_that_comes_back_leaves_everything_else_of_the_template() {
 }
 
 #[test]
-fn fact_77_what_a_policy_preserves_stays_on_the_member() {
+fn fact_77_preserved_resource_stays_on_the_member() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;
@@ -283,7 +283,7 @@ fn fact_77_what_a_policy_preserves_stays_on_the_member() {
 }
 
 #[test]
-fn fact_79_a_lazy_policy_that_changes_waits_for_its_template() {
+fn fact_79_changed_lazy_policy_waits_for_its_template() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;

@@ -1,5 +1,5 @@
-//! The overlays with webhooks: the cluster's own API server asks them; and where one cluster is project and cell, it asks about
-//! everything but what Karmada brings.
+//! Overlays with webhooks that the cluster's own API server calls. If one cluster is project and cell, the webhooks check
+//! everything except Karmada's deliveries.
 
 use std::{fs, time::Duration};
 
@@ -26,14 +26,14 @@ use crate::common::{
     admission::template_of, api, apply, delete, eventually, get, list, rights::impersonating, try_apply, workload,
 };
 
-/// How the cluster's API server finds the webhooks, where there is a network in which Services have addresses.
+/// How the cluster's API server reaches the webhooks if Services have addresses.
 const SERVICE: &str = "    service:\n      name: compute-webhook\n      namespace: compute-system\n      path: /";
-/// A tenant of the cluster, who may read no Secret.
+/// A tenant of the cluster, without read access to Secrets.
 const TENANT: &str = "grace";
-/// The account that Karmada gets where a cluster joins, and what may be done with it.
+/// The account that Karmada gets when a cluster joins.
 const KARMADA: &str = "system:serviceaccount:karmada-cluster:karmada-dfw";
 
-/// Waits until an API server asks the webhooks of what somebody writes.
+/// Waits until an API server calls the webhooks.
 pub(super) async fn are_asked(tenant: &Client) {
     eventually("the webhooks are asked", || async {
         match try_apply(tenant, workload("default", "wrong", &["nowhere"], 1)).await {
@@ -44,7 +44,7 @@ pub(super) async fn are_asked(tenant: &Client) {
     .await;
 }
 
-/// Labels every deployment of a project as what Karmada brings is labelled.
+/// Adds the label of Karmada's deliveries to every deployment of a project, again and again.
 pub(super) async fn mark_as_copies(client: Client) {
     let label = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": "theirs" } } });
     loop {
@@ -59,7 +59,7 @@ pub(super) async fn mark_as_copies(client: Client) {
     }
 }
 
-/// A deployment that somebody makes by hand, as what Karmada brings is marked; it refers to a Secret.
+/// Returns a manual deployment with the marks of Karmada's deliveries. It refers to a Secret.
 fn marked(namespace: &str) -> Value {
     json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
@@ -75,7 +75,7 @@ fn marked(namespace: &str) -> Value {
     })
 }
 
-/// What becomes of it when this client makes it; nothing is made.
+/// Returns the result of a dry-run creation by this client.
 async fn tried(client: &Client, object: Value) -> Result<(), String> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let namespace = object["metadata"]["namespace"].as_str().unwrap().to_owned();
@@ -85,7 +85,7 @@ async fn tried(client: &Client, object: Value) -> Result<(), String> {
 }
 
 impl Stage {
-    /// The managers of an overlay with webhooks, which the cluster's own API server asks.
+    /// Starts the managers of an overlay with webhooks, and waits until the cluster's own API server calls them.
     pub(super) async fn admitted(&self, plane: &ControlPlane, overlay: &str) -> Vec<Pod> {
         self.apply(plane, overlay, as_it_is).await;
         let pods = self.start(plane, overlay, &self.bed.hub).await;
@@ -97,7 +97,7 @@ impl Stage {
         pods
     }
 
-    /// The cell whose overlay has the component `networking` has bound networks, and no other has.
+    /// Asserts that only the cell with the component `networking` has bound networks.
     pub(super) fn bound_networks(&self, one: &str) {
         for (city, cell) in &self.bed.cells {
             let uses = Audit::uses(cell, self.since.get()).unwrap();
@@ -107,7 +107,7 @@ impl Stage {
         }
     }
 
-    /// Management with a certificate for metrics that somebody vouches for; the platform's config.yaml says where it is.
+    /// Starts management with a verifiable certificate for metrics. The platform's config.yaml names its folder.
     pub(super) async fn with_a_certificate_for_metrics(&self, plane: &ControlPlane) -> Vec<Pod> {
         let (bind, overlay) = ("bindAddress: \":8443\"\n", "single-project with csi-metrics-cert");
         let there = format!("{bind}      tls: {{ certDir: /etc/metrics-cert }}\n");
@@ -120,21 +120,20 @@ impl Stage {
         pods
     }
 
-    /// The Secret that `e2e/kind/up` makes.
+    /// Creates the Secret that `e2e/kind/up` creates.
     pub(super) async fn supply_certificate(&self, plane: &ControlPlane) {
         let read = |ending: &str| fs::read_to_string(self.bed.dir().join(format!("server.{ending}"))).unwrap();
         supply(plane, "compute-webhook-cert", &[("tls.crt", &read("crt")), ("tls.key", &read("key"))]).await;
     }
 
-    /// Ends them, and the API server of this plane asks nobody any more.
+    /// Stops the managers, and removes the webhooks from the API server.
     pub(super) async fn end_admission(&self, plane: &ControlPlane, pods: Vec<Pod>) {
         let admin = plane.client().await.unwrap();
         delete(&admin, "ValidatingWebhookConfiguration", "", "compute-validating").await;
         end(pods).await;
     }
 
-    /// Found by reading: whoever could label his namespace as one that Karmada brings, or name it so, walked round the review
-    /// of what he made by hand there.
+    /// A user who could label or name a namespace like one of Karmada's bypassed the review of manual objects in it.
     pub(super) async fn only_karmada_brings_unasked(&self, plane: &ControlPlane) {
         let admin = plane.client().await.unwrap();
         let uid = get(&admin, "Namespace", "", "default").await.unwrap().uid().unwrap();
@@ -158,7 +157,7 @@ impl Stage {
             eventually(&format!("{namespace}: the tenant reads nothing by what he makes"), || async {
                 match tried(&tenant, marked(namespace)).await {
                     Err(why) if why.contains("vworkloaddeployment.kb.io") && why.contains("hidden") => Ok(()),
-                    // Her role is not there yet.
+                    // The tenant's role is not in force yet.
                     Err(why) if why.contains("cannot create resource") => Err(why),
                     other => panic!("{namespace}: {other:?}"),
                 }
@@ -166,7 +165,7 @@ impl Stage {
             .await;
         }
 
-        // Karmada has every verb on everything; so it is not asked, where it brings something, even about what is a power.
+        // Karmada has every verb on every resource. Its deliveries are not reviewed, even if they set an annotation of power.
         let rbac = "rbac.authorization.k8s.io";
         let mut everything =
             role("karmada-dfw", "", &json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]));

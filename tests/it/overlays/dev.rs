@@ -1,4 +1,4 @@
-//! The overlay for a manager outside of the cluster: what its comment tells a developer to do, done.
+//! The overlay for a manager outside of the cluster, used as its comment describes.
 
 use std::{fs, time::Duration};
 
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::common::{binary, eventually, path, skipped};
 
-/// What an API server in a container calls the developer's machine.
+/// The developer's machine, as an API server in a container addresses it.
 const HOST: &str = "https://host.docker.internal:9443";
 
-/// Brings definitions to a server, until it serves what they are of.
+/// Applies definitions, and waits until the server serves them.
 pub(super) async fn define(client: &Client, kinds: &str, served: &[&str]) {
     manifests::apply(client, kinds).await.unwrap();
     for kind in served {
@@ -35,7 +35,7 @@ pub(super) async fn define(client: &Client, kinds: &str, served: &[&str]) {
 }
 
 impl Stage {
-    /// Project and cell in one cluster, by a manager beside it that API servers ask about what is written.
+    /// Runs project and cell in one cluster, with a manager outside of it whose webhooks the API server calls.
     pub(super) async fn dev(&self, plane: &ControlPlane, others: &[Pod]) {
         let (hub, dir) = (&self.bed.hub, self.bed.dir());
         let admin = plane.client().await.unwrap();
@@ -51,7 +51,7 @@ impl Stage {
         let (port, authority) = (free_port().unwrap(), STANDARD.encode(fs::read(dir.join("ca.crt")).unwrap()));
         let reached = |text: String| {
             let text = text.replace(HOST, &format!("https://127.0.0.1:{port}"));
-            // What cert-manager would add.
+            // cert-manager would add this.
             text.replace("clientConfig:\n", &format!("clientConfig:\n    caBundle: {authority}\n"))
         };
         self.apply(plane, "dev", reached).await;

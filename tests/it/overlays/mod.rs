@@ -1,5 +1,5 @@
-//! Every overlay of `config/`, started: applied to API servers as it is rendered, its binary run with its flags, variables
-//! and files, as the user it makes, with the rights it gives and no others; and the example of `config/samples` federates.
+//! Every overlay of `config/` is applied as rendered and started. The binary runs with the overlay's flags, variables, files,
+//! user and rights, and no others. The example of `config/samples` federates.
 
 mod admitted;
 mod dev;
@@ -47,25 +47,25 @@ use crate::common::{
     path,
 };
 
-/// Where the manifests look for the hub, and its port.
+/// Address of the hub in the manifests, which is also the audience of tokens.
 const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
-/// Where those of projects look for the webhooks.
+/// Address of the webhooks in the manifests for projects.
 const WEBHOOKS: &str = "https://compute-webhook.compute-system.svc.cluster.local";
-/// The cluster that management of many projects runs in: neither Milo nor a project.
+/// The cluster in which management of many projects runs. It is neither Milo nor a project.
 const HOME: &str = "home";
-/// A project that Milo knows.
+/// A project registered in Milo.
 const PROJECT: &str = "alpha";
-/// Who has a project there, and in it the rights that the example needs.
+/// A tenant of that project, with the rights that the example needs.
 const TENANT: &str = "ada";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
 
-/// The planes, and which overlays have been applied.
+/// The planes, and the overlays applied so far.
 struct Stage {
     bed: Testbed,
-    /// Where pods meet the hub, whose authority is not that of their clusters.
+    /// The hub's address for pods. Its authority is not that of their clusters.
     door: Door,
     applied: RefCell<BTreeSet<String>>,
-    /// Since when whoever works has the rights that he is to have.
+    /// Time since which the rights are complete.
     since: Cell<Timestamp>,
 }
 
@@ -74,7 +74,7 @@ impl Stage {
         let projects = vec!["single".to_owned(), HOME.to_owned()];
         let mut bed =
             bed(Options { quota: true, networks: Some(Duration::ZERO), projects, ..Options::default() }).await;
-        // Milo knows none of them yet.
+        // Milo has no project at the start.
         for project in [&"single".to_owned(), &HOME.to_owned()] {
             delete(&bed.project.client().await.unwrap(), "Project", "", project).await;
         }
@@ -83,7 +83,7 @@ impl Stage {
         Self { bed, door, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
     }
 
-    /// Applies an overlay, or `<overlay> with <component>`, as it is rendered, but for what `edit` changes.
+    /// Applies an overlay, or `<overlay> with <component>`, as rendered, after `edit`.
     async fn apply(&self, plane: &ControlPlane, overlay: &str, edit: impl FnOnce(String) -> String) {
         let text = match (overlay.strip_prefix("kind/"), overlay.split_once(" with ")) {
             (Some(name), _) => manifests::kustomize(&path("e2e/kind/overlays").join(name)).unwrap(),
@@ -97,7 +97,7 @@ impl Stage {
     }
 }
 
-/// Takes away every right that `config/` gives, and what runs.
+/// Deletes every right that `config/` grants, and the Deployments.
 async fn strip(plane: &ControlPlane) {
     let client = plane.client().await.unwrap();
     let rbac = "rbac.authorization.k8s.io";
@@ -120,7 +120,7 @@ async fn strip(plane: &ControlPlane) {
     }
 }
 
-/// A Secret that a platform supplies.
+/// Creates a Secret that a platform supplies.
 async fn supply(plane: &ControlPlane, name: &str, values: &[(&str, &str)]) {
     let data: serde_json::Map<String, Value> =
         values.iter().map(|(key, value)| ((*key).to_owned(), STANDARD.encode(value).into())).collect();
@@ -129,7 +129,7 @@ async fn supply(plane: &ControlPlane, name: &str, values: &[(&str, &str)]) {
     apply(&plane.client().await.unwrap(), secret).await;
 }
 
-/// A kubeconfig like this one with another token.
+/// Returns this kubeconfig with another token.
 fn with_token(file: &std::path::Path, token: &str) -> String {
     let mut config: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     config["users"][0]["user"] = json!({ "token": token });
@@ -137,11 +137,11 @@ fn with_token(file: &std::path::Path, token: &str) -> String {
 }
 
 impl Stage {
-    /// The pods of a plane; tokens for an audience are for the hub, and made there for whoever is trusted there.
+    /// Starts the pods of a plane. `issuer` makes the tokens for the hub's audience.
     async fn start(&self, plane: &ControlPlane, name: &str, issuer: &ControlPlane) -> Vec<Pod> {
         let addresses = vec![
             (HUB.to_owned(), format!("https://127.0.0.1:{}", self.door.port())),
-            // The name of a project's Service is the manager's own to make: here projects are behind one host instead.
+            // Only the manager can build the name of a project's Service. Here all projects are behind one host instead.
             ("internalServiceDiscovery: true".to_owned(), "internalServiceDiscovery: false".to_owned()),
         ];
         let mut pods = Node { dir: self.bed.dir(), plane, issuer, addresses }.start(name).await;
@@ -152,7 +152,7 @@ impl Stage {
         pods
     }
 
-    /// Metrics are for a ServiceAccount that is bound to the overlay's role, and for nobody else.
+    /// Asserts that only a ServiceAccount bound to the overlay's role can read metrics.
     async fn is_scraped(&self, plane: &ControlPlane, pods: &[Pod]) {
         let client = plane.client().await.unwrap();
         let binding = json!({
@@ -173,7 +173,7 @@ impl Stage {
         }
     }
 
-    /// The example, until all of it runs and until nothing of it is left.
+    /// Runs the example until it is complete, and deletes it until nothing is left.
     async fn federates(&self, plane: &ControlPlane, tenant: &Client, namespace: &str, pods: &[&[Pod]]) {
         let admin = plane.client().await.unwrap();
         let ns = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
@@ -212,7 +212,7 @@ impl Stage {
         self.nobody_lacked_a_right();
     }
 
-    /// What management may do in its own cluster it does there, and nothing else; what it may do in projects it does in them.
+    /// Asserts that management uses exactly its granted rights in its own cluster, and its project rights only in projects.
     async fn rights_are_used_where_they_are_granted(&self, home: &ControlPlane) {
         let manager = format!("system:serviceaccount:{NS}:compute-manager");
         let used = |plane: &ControlPlane| -> BTreeSet<String> {
@@ -259,20 +259,20 @@ impl Stage {
     }
 }
 
-/// Asks them to end, as a kubelet does, with the time that the manifests give.
+/// Stops the pods as a kubelet does, within the grace period of the manifests.
 async fn end(pods: Vec<Pod>) {
     for mut pod in pods {
         assert_eq!(pod.process.stop(Duration::from_secs(10)).await, 0, "{}", pod.process.tail());
     }
 }
 
-/// As it is rendered.
+/// Returns the text unchanged.
 fn as_it_is(text: String) -> String {
     text
 }
 
 impl Stage {
-    /// The hub's overlay, and each cell's user there.
+    /// Applies the hub's overlay, and creates the user of each cell.
     async fn hub(&self, overlay: &str) {
         let hub = &self.bed.hub;
         self.apply(hub, overlay, as_it_is).await;
@@ -285,7 +285,7 @@ impl Stage {
         }
     }
 
-    /// The cells by these overlays, one for each, with one manager each.
+    /// Starts one manager on each cell, each with its own overlay.
     async fn cells(&self, overlays: [&str; 2]) -> Vec<Vec<Pod>> {
         let mut all = Vec::new();
         for ((city, cell), overlay) in self.bed.cells.iter().zip(overlays) {
@@ -296,7 +296,7 @@ impl Stage {
         all
     }
 
-    /// One project, and cells with quota in it.
+    /// Runs one project, and cells with quota in it.
     async fn single_project(&self) -> Vec<Vec<Pod>> {
         let (project, milo) = (&self.bed.project, self.bed.milo.as_ref().unwrap());
         strip(&self.bed.hub).await;
@@ -322,7 +322,7 @@ impl Stage {
         cells
     }
 
-    /// Every project that Milo knows, beside cells of the Go operator's, and with admission.
+    /// Runs management of every project in Milo, next to cells of the Go operator, first without and then with admission.
     async fn management_plane(&self, cells: Vec<Vec<Pod>>) {
         let (project, milo) = (&self.bed.project, self.bed.milo.as_ref().unwrap());
         let admin = project.client().await.unwrap();
@@ -356,7 +356,7 @@ impl Stage {
         let port = management[0].ports[&9443];
         let reached = |text: String| {
             let text = text.replace(WEBHOOKS, &format!("https://127.0.0.1:{port}"));
-            // The authority is the platform's to add.
+            // The platform has to add the authority.
             text.replace("clientConfig:\n", &format!("clientConfig:\n    caBundle: {authority}\n"))
         };
         self.apply(project, "project-webhooks", reached).await;
@@ -383,7 +383,7 @@ impl Stage {
     }
 }
 
-/// A tenant of a project of Milo's, who may do what roles there give him.
+/// Returns a client of a tenant of a Milo project, with the tenant's roles there.
 async fn tenant_of(plane: &ControlPlane, project: &str) -> Client {
     let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin)).unwrap();
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
@@ -394,7 +394,7 @@ async fn tenant_of(plane: &ControlPlane, project: &str) -> Client {
 }
 
 #[test]
-fn every_overlay_runs_with_its_own_rights_and_federates_the_example() {
+fn overlays_run_with_their_own_rights_and_federate_the_example() {
     RUNTIME.block_on(async {
         let stage = Stage::raise().await;
         let cells = stage.single_project().await;

@@ -1,4 +1,4 @@
-//! The overlays of `e2e/kind`, and those of a project that moves in with a cell.
+//! The overlays of `e2e/kind`, and those of a project in the cluster of a cell.
 
 use testbed::{audit::Audit, bed::bind_location, control_plane::ControlPlane, neighbours::Worker, pki::User};
 
@@ -12,8 +12,9 @@ use super::{
 use crate::common::optional::with_quota;
 
 impl Stage {
-    /// What `e2e/kind` makes of the overlays, with cells that wait for quota, one of them for networks too, and with cells that wait
-    /// for neither; then the project moves in with a cell, first by its overlay, then with a manager outside of the cluster.
+    /// Runs the overlays of `e2e/kind`: first cells that wait for quota (one also for networks), then cells that wait for
+    /// neither. Then the project moves into the cluster of a cell, first with its overlay, then with a manager outside of the
+    /// cluster.
     pub(super) async fn on_kind_and_alone(&self) {
         let (project, hub) = (&self.bed.project, &self.bed.hub);
         let dfw = self.bed.cell("dfw").unwrap();
@@ -46,7 +47,7 @@ impl Stage {
         }
         let both = self.start(dfw, "single-cluster", hub).await;
         assert_eq!(both.len(), 2);
-        // What a tenant may write on his own deployments makes none of them a copy: here, as soon as it is made.
+        // A tenant may set any label on a deployment, and that makes none of them a copy. Here the label is set at once.
         let marking = tokio::spawn(mark_as_copies(admin.clone()));
         self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
         marking.abort();
@@ -60,8 +61,8 @@ impl Stage {
         self.dev(dfw, &cells[0]).await;
         end(cells.remove(0)).await;
     }
-    /// Project and cell in one, whose Instances wait for quota of that very project: with the component and the key of the config
-    /// file that the overlay's comments name.
+    /// Runs project and cell in one cluster, whose Instances wait for quota of that project. It uses the component and the config
+    /// key that the overlay's comments name.
     async fn with_quota_of_its_own(&self, plane: &ControlPlane, others: &[Pod]) {
         let (milo, admin) = (self.bed.milo.as_ref().unwrap(), plane.client().await.unwrap());
         milo.add("single", plane).await.unwrap();

@@ -1,8 +1,8 @@
-//! What a kubelet makes of the operator's Deployment, as a process: its flags, its environment, its files.
+//! A kubelet for the operator's Deployment. It runs the pod as a process with its flags, environment and files.
 //!
-//! Everything is read from the API server that the overlay was applied to. Three things differ from a cluster: files lie
-//! in a folder of the pod's own, so that their paths have one prefix; ports are free ones of this machine; and names that a
-//! cluster's DNS would answer for are replaced by addresses.
+//! It reads everything from the API server to which the overlay was applied. Three things differ from a cluster. Files are in a
+//! folder of the pod, so that all paths have one prefix. Ports are free ports of this machine. Addresses replace names that the
+//! cluster's DNS would resolve.
 
 use std::{
     collections::BTreeMap,
@@ -28,36 +28,36 @@ use tokio::{
 
 use crate::common::{PATIENCE, binary};
 
-/// Namespace of everything that is the operator's.
+/// Namespace of the operator.
 pub const NS: &str = "compute-system";
-/// Where a kubelet puts what the pod's own API server is reached with.
+/// Folder in which a kubelet mounts the credentials for the pod's own API server.
 const OWN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Files of a pod, by their paths there.
+/// Files of a pod, by their paths in the pod.
 type Files = BTreeMap<String, String>;
 
-/// What surrounds a pod.
+/// Environment of a pod.
 pub struct Node<'a> {
-    /// Folder of the bed; its authority is that of every cluster with pods. The hub has one of its own.
+    /// Folder of the bed. Its authority is that of every cluster with pods. The hub has another authority.
     pub dir: &'a Path,
-    /// Where the pod's Deployment is.
+    /// The control plane with the pod's Deployment.
     pub plane: &'a ControlPlane,
-    /// Who makes tokens for an audience: the hub where that is whom they are for, else the pod's own API server.
+    /// The API server that makes tokens for an audience: the hub if the tokens are for it, else the pod's own API server.
     pub issuer: &'a ControlPlane,
-    /// What stands for names in the network.
+    /// Replacements for names in the network.
     pub addresses: Vec<(String, String)>,
 }
 
 /// A pod of the Deployment.
 pub struct Pod {
     pub process: Process,
-    /// By their numbers in the manifest.
+    /// Ports of this machine by container port.
     pub ports: BTreeMap<u16, u16>,
-    /// Port and path that readiness is asked at.
+    /// Port and path of the readiness probe.
     ready: (u16, String),
 }
 
-/// An object of an API server, by its path.
+/// Reads an object by its path.
 async fn read(client: &Client, path: &str) -> Option<Value> {
     let request = Request::get(path).body(Vec::new()).unwrap();
     match client.request(request).await {
@@ -67,7 +67,7 @@ async fn read(client: &Client, path: &str) -> Option<Value> {
     }
 }
 
-/// A token of a ServiceAccount, for an audience or for the API server that makes it.
+/// Requests a token of a ServiceAccount, for an audience or for the API server itself.
 pub async fn token(plane: &ControlPlane, account: &str, audience: Option<&str>) -> String {
     let audiences: Vec<&str> = audience.into_iter().collect();
     let body = json!({
@@ -90,7 +90,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 impl Node<'_> {
-    /// Every replica of the Deployment, once each is ready by its own probe.
+    /// Starts every replica of the Deployment, and waits until each is ready.
     pub async fn start(&self, name: &str) -> Vec<Pod> {
         let client = self.plane.client().await.unwrap();
         let path = format!("/apis/apps/v1/namespaces/{NS}/deployments/compute-manager");
@@ -142,7 +142,7 @@ impl Node<'_> {
         Pod { process: Process::spawn(self.dir, name, &mut command).unwrap(), ports, ready }
     }
 
-    /// What every pod has: the way to its own API server.
+    /// Returns the files of every pod: the credentials for its own API server.
     async fn own(&self, account: &str) -> Files {
         let files = [
             ("token", token(self.plane, account, None).await),
@@ -156,8 +156,8 @@ impl Node<'_> {
         fs::read_to_string(self.dir.join("ca.crt")).unwrap()
     }
 
-    /// What a pod finds by the variables of its cluster's Service, at paths that are the same everywhere: said by a file,
-    /// for these paths cannot have a prefix.
+    /// Writes a kubeconfig for the pod's own API server. A pod would use the variables of its cluster's Service and fixed paths,
+    /// which cannot have a prefix here.
     fn kubeconfig(&self, root: &Path) -> PathBuf {
         let own = within(root, OWN);
         let config = json!({
@@ -173,7 +173,7 @@ impl Node<'_> {
         file
     }
 
-    /// The files of a volume, by their names in it.
+    /// Returns the files of a volume, by name.
     async fn volume(&self, client: &Client, volume: &Value, account: &str) -> Files {
         if volume["csi"]["driver"] == "csi.cert-manager.io" {
             let read = |name: &str| fs::read_to_string(self.dir.join(name)).unwrap();
@@ -204,7 +204,7 @@ impl Node<'_> {
             };
             for (key, value) in object["data"].as_object().into_iter().flatten() {
                 let decoded = || String::from_utf8(STANDARD.decode(text(value)).unwrap()).unwrap();
-                // All of its keys, or those that are named, each under a name of its own.
+                // A volume has all keys, or the named ones, each under its own file name.
                 let named = list(&of["items"]).find(|item| item["key"] == **key).map(|item| text(&item["path"]));
                 let Some(file) = named.or(of["items"].is_null().then_some(key.as_str())) else { continue };
                 files.insert(file.to_owned(), if plural == "secrets" { decoded() } else { text(value).to_owned() });
@@ -216,7 +216,7 @@ impl Node<'_> {
         files
     }
 
-    /// A text of the pod's, as it is to be read on this machine.
+    /// Translates a text of the pod for this machine.
     fn here(&self, text: &str, root: &Path, folders: &[String], ports: &BTreeMap<u16, u16>) -> String {
         let mut text = text.to_owned();
         for (name, address) in &self.addresses {
@@ -253,12 +253,12 @@ impl Pod {
     }
 }
 
-/// A path of the pod on this machine.
+/// Returns the place of a pod's path on this machine.
 fn within(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-/// `text` with `root` before each path that lies in one of these folders.
+/// Returns `text` with `root` before each path in one of these folders.
 fn prefixed(text: &str, root: &Path, folders: &[String]) -> String {
     let (mut result, mut rest) = (String::new(), text);
     while let Some(at) = rest.find('/') {
@@ -278,7 +278,7 @@ fn prefixed(text: &str, root: &Path, folders: &[String]) -> String {
     result + rest
 }
 
-/// Flags with their variables, and the variables.
+/// Returns the flags with their variables resolved, and the variables.
 fn given(container: &Value) -> (Vec<String>, BTreeMap<String, String>) {
     let value = |variable: &Value| {
         (text(&variable["name"]).to_owned(), variable["value"].as_str().unwrap_or_default().to_owned())
@@ -294,7 +294,7 @@ fn given(container: &Value) -> (Vec<String>, BTreeMap<String, String>) {
     (args.collect(), variables)
 }
 
-/// The status code at a port and path.
+/// Returns the status code of a request.
 async fn probe(port: u16, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n");
@@ -305,7 +305,7 @@ async fn probe(port: u16, path: &str) -> Option<u16> {
 }
 
 #[test]
-fn paths_of_the_pod_get_one_prefix() {
+fn pod_paths_get_one_prefix() {
     let folders = ["/config".to_owned(), "/etc/milo".to_owned()];
     let text = "--server-config=/config/config.yaml a: /etc/milo/kubeconfig, https://h/config/x /configs \"/etc/milo\"";
     let wanted = "--server-config=/pod/config/config.yaml a: /pod/etc/milo/kubeconfig, https://h/config/x /configs \"/pod/etc/milo\"";

@@ -1,5 +1,5 @@
-//! A hub that believes the tokens of the cluster that management runs in, as `config/components/hub-access` has it where the kubelet
-//! renews them: the issuer is that cluster's own, its keys are fetched there, and the audience is that of the manifests.
+//! A hub that trusts the tokens of management's cluster, as `config/components/hub-access` sets it up with tokens that the
+//! kubelet renews. The cluster is the issuer and serves its keys, and the audience is that of the manifests.
 
 use kube::{
     Client, Config,
@@ -24,11 +24,11 @@ async fn restart(plane: &mut ControlPlane) {
     plane.wait_ready().await.unwrap();
 }
 
-/// From now on the project's cluster gives tokens under an issuer of its own, and the hub believes them.
+/// Gives the project's cluster its own token issuer, and makes the hub trust it.
 pub(super) async fn trust(bed: &mut Testbed) {
     bed.project.issue_as("https://project.example");
     restart(&mut bed.project).await;
-    // Whoever believes tokens asks for the keys without credentials.
+    // The hub fetches the keys without credentials.
     let rbac = "rbac.authorization.k8s.io";
     apply(&bed.project.client().await.unwrap(), json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": "keys-are-for-everybody" },
@@ -41,7 +41,7 @@ pub(super) async fn trust(bed: &mut Testbed) {
 }
 
 impl Stage {
-    /// The hub takes a token of this cluster for management's where it is for the hub, and for nobody's where it is not.
+    /// Asserts that the hub accepts a token of this cluster for its own audience, and refuses one for another audience.
     pub(super) async fn is_believed(&self, plane: &ControlPlane) {
         let ask = async |audience: &str| {
             let text = with_token(self.door.kubeconfig(), &token(plane, "compute-manager", Some(audience)).await);

@@ -1,4 +1,4 @@
-//! The admission webhooks as a project's own API server asks them, under the configuration of `config/`.
+//! The admission webhooks, called by a project's own API server under the configuration of `config/`.
 
 use std::{
     path::Path,
@@ -22,9 +22,9 @@ use crate::common::{
 const POWER: &str = "compute.datumapis.com/expected-referenced-data";
 
 #[test]
-fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
+fn webhooks_block_foreign_secrets_and_copy_control_without_lockout() {
     RUNTIME.block_on(async {
-        // Made before there were webhooks, by the rules of that time: three of today's are broken.
+        // A Workload from the time before the webhooks, which violates three of today's rules.
         let mut old = workload_of("none-of-hers", &["dfw", "DFW", "gone"]);
         old["metadata"] = json!({ "name": "old", "namespace": NS });
         old["spec"]["template"]["spec"]["networkInterfaces"][0]["network"]["namespace"] = json!("other");
@@ -42,7 +42,7 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         let field = "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef.name: Forbidden: permission to get Secret \"db\" denied";
         assert!(refused.contains(field), "{refused}");
 
-        // Scaled, relabelled and deleted, although it would be refused as a new one.
+        // It can be scaled, relabelled and deleted, although it would be refused as a new one.
         let scaled = json!({ "spec": { "placements": [
             { "name": "p", "cityCodes": ["dfw", "DFW", "gone"], "scaleSettings": { "minReplicas": 3 } },
         ] } });
@@ -52,7 +52,7 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         assert!(patch(&with, "Workload", "old", worse).await.is_err());
         delete(&with, "Workload", NS, "old").await;
 
-        // The operator has made its deployment through the same webhooks; the tenant may not say what is copied.
+        // The operator created its deployment through the same webhooks. The tenant may not choose the copied data.
         let deployment = format!("{made}-p-dfw");
         eventually("the operator's own writes pass", || async {
             let wd = get(&walls.alpha, "WorkloadDeployment", NS, &deployment).await.ok_or("no deployment")?;
@@ -65,7 +65,7 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         let elsewhere = json!({ "metadata": { "annotations": { "compute.datumapis.com/federation-namespace": "ns-other" } } });
         assert!(patch(&with, "WorkloadDeployment", &deployment, elsewhere).await.is_err());
         patch(&with, "WorkloadDeployment", &deployment, json!({ "metadata": { "annotations": { "note": "x" } } })).await.unwrap();
-        // Not the deployment, nor the part of it by which it is scaled.
+        // The limit holds for the deployment and for its scale subresource.
         let most = json!({ "spec": { "replicas": i32::MAX } });
         let refused = patch(&with, "WorkloadDeployment", &deployment, most.clone()).await.unwrap_err();
         assert!(refused.contains("spec.replicas: Invalid value: 2147483647: want at most 1000"), "{refused}");
@@ -74,22 +74,22 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         let refused = scaled.unwrap_err().to_string();
         assert!(refused.contains("spec.replicas: Invalid value: 2147483647: want at most 1000"), "{refused}");
         generated::judged_alike(&walls.tenant("bob", Some("alpha")).await, &walls.alpha, NS).await;
-        let test = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
+        let test = "webhooks_block_foreign_secrets_and_copy_control_without_lockout";
         rights::shown(&walls.world, walls.world.since(), test);
         walls.fell().await;
     });
 }
 
-/// Found by reading: what waits for its data used nothing, and another city was let in beside it; and nothing held that
-/// management tells the webhooks who uses what.
+/// A Workload that waited for its data counted as no user, and another city was admitted. No test checked that management tells
+/// the webhooks which Workloads use an object.
 #[test]
-fn while_policies_claim_no_second_city_is_let_in_although_nothing_has_been_copied() {
+fn webhook_with_claiming_policies_refuses_a_second_city_before_any_copy() {
     RUNTIME.block_on(async {
         let mut walls = Walls::raise(world().await).await;
         walls.world.restart_manager(&["--referenced-data-propagation=selectors"]).await;
         bind_location(&walls.alpha, "ord").await.unwrap();
         let ada = walls.ada(Some("alpha")).await;
-        // The Secret is not there yet, so that nothing is copied for the first.
+        // The Secret does not exist yet, so nothing is copied for the first Workload.
         create(&ada, workload_of("tls", &["dfw"])).await.unwrap();
         eventually("the other city is refused, as the first waits for it", || async {
             match attempt(&ada, "ord").await {
@@ -110,18 +110,18 @@ fn while_policies_claim_no_second_city_is_let_in_although_nothing_has_been_copie
     });
 }
 
-/// The serial number of a certificate.
+/// Returns the serial number of a certificate.
 fn serial(certificate: &CertificateDer<'_>) -> String {
     x509_parser::parse_x509_certificate(certificate).unwrap().1.raw_serial_as_string()
 }
 
-/// The serial number of the certificate that whoever connects now is shown; who shows it has its key, and is believed.
+/// Returns the serial number of the certificate that a new connection gets. The handshake verifies it.
 async fn shown(port: u16, authority: &Path) -> String {
     let stream = connect(port, authority).await;
     serial(&stream.get_ref().1.peer_certificates().unwrap()[0])
 }
 
-/// Clients that ask without a pause, and whose tasks fail with the first answer that is not the right one.
+/// Clients that send requests without a pause. Their tasks fail at the first wrong answer.
 struct Load {
     done: Arc<AtomicBool>,
     answers: Arc<AtomicUsize>,
@@ -133,7 +133,7 @@ impl Load {
         Self { done: Arc::default(), answers: Arc::default(), tasks: Vec::new() }
     }
 
-    /// Another client; each of its requests is made, and judged, by `ask`.
+    /// Adds a client. `ask` makes and checks each of its requests.
     fn add<F: Future<Output = ()> + Send>(&mut self, ask: impl Fn() -> F + Send + 'static) {
         let (done, answers) = (self.done.clone(), self.answers.clone());
         self.tasks.push(tokio::spawn(async move {
@@ -144,12 +144,12 @@ impl Load {
         }));
     }
 
-    /// How many of their requests have been answered rightly.
+    /// Returns the number of right answers.
     fn answers(&self) -> usize {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Ends them; each must have had the right answers to the last.
+    /// Stops the clients. Fails if one of them had a wrong answer.
     async fn end(self) {
         self.done.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -158,7 +158,7 @@ impl Load {
     }
 }
 
-/// Tries to make a Workload in this city, without making it.
+/// Creates a Workload in this city as a dry run.
 async fn attempt(client: &Client, city: &str) -> kube::Result<()> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let object = serde_json::from_value(workload_of("tls", &[city])).unwrap();
@@ -166,11 +166,11 @@ async fn attempt(client: &Client, city: &str) -> kube::Result<()> {
 }
 
 #[test]
-fn neither_a_hub_that_is_away_nor_a_new_certificate_refuses_anybody() {
+fn webhook_with_hub_outage_and_new_certificate_refuses_no_valid_request() {
     RUNTIME.block_on(async {
         let mut walls = Walls::raise(world().await).await;
         let ada = walls.ada(Some("alpha")).await;
-        // Another project's outage is nobody else's.
+        // The outage of another project affects no one else.
         walls.world.bed.milo.as_ref().unwrap().set("beta", Reach::Silent);
         walls.world.bed.hub.stop_api_server();
         let name = create(&ada, workload_of("tls", &["dfw"])).await.unwrap();
@@ -183,7 +183,7 @@ fn neither_a_hub_that_is_away_nor_a_new_certificate_refuses_anybody() {
                 let ada = ada.clone();
                 async move {
                     attempt(&ada, "dfw").await.unwrap();
-                    // It is the webhook that has answered: it knows which cities there are.
+                    // The webhook itself answers: it knows the cities.
                     let refused = attempt(&ada, "nowhere").await.unwrap_err().to_string();
                     assert!(refused.contains(r#""vworkload.kb.io" denied the request"#), "{refused}");
                 }
@@ -199,7 +199,7 @@ fn neither_a_hub_that_is_away_nor_a_new_certificate_refuses_anybody() {
                 patch(&ada, "Workload", &name, scaled).await.unwrap();
             }
         });
-        // API servers keep their connections; whoever makes a new one each time sees every certificate.
+        // API servers reuse their connections. A client with a new connection for each request sees every certificate.
         let of_all = authority.clone();
         load.add(move || {
             let authority = of_all.clone();

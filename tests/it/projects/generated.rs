@@ -1,4 +1,4 @@
-//! Generated Workloads, as a tenant sends them to a project's API server that asks the webhooks.
+//! Generated Workloads, sent as a tenant to a project's API server that calls the webhooks.
 
 use http::Request;
 use kube::ResourceExt;
@@ -16,12 +16,12 @@ mod samples;
 
 use definitions::Definitions;
 
-/// How many are sent, and how many of those that pass are made.
+/// Number of Workloads that are sent, and number of accepted ones that are created.
 const SENT: usize = 200;
 const MADE: usize = 12;
 
-/// Each is taken or refused in words, none is an error of the webhooks; what a definition refuses, and that alone, is what the
-/// tests without servers say of it; and of those that are taken, the operator makes what they ask for.
+/// Asserts that each Workload is accepted or refused with a message, and none causes an error of the webhooks. The definition
+/// refuses exactly what the tests without servers expect. For accepted Workloads, the operator creates all deployments.
 pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
     refused_by_webhooks(tenant, namespace).await;
     let mut runner = TestRunner::deterministic();
@@ -33,7 +33,7 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
         let mut workload = samples::workload().new_tree(&mut runner).unwrap().current();
         workload["apiVersion"] = json!("compute.datumapis.com/v1alpha");
         workload["kind"] = json!("Workload");
-        // Another namespace than that of the address never comes as far as the webhooks.
+        // A namespace other than that of the URL never reaches the webhooks.
         workload["metadata"]["namespace"] = json!(namespace);
         let (code, body) = send(tenant, namespace, "?dryRun=All", &workload).await;
         let found = definitions.refused(&workload);
@@ -42,12 +42,12 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
                 assert_eq!(found, [], "{workload} was taken");
                 taken.push((n, workload));
             }
-            // The definition's rules, or ours: one of both names the fields.
+            // The rules of the definition, or those of the webhooks. Both name the fields.
             400 | 422 => {
                 let message = body["message"].as_str().unwrap();
                 assert!(message.len() < 1 << 20 && !message.is_empty(), "{body}");
                 let is_by_rules = message.contains("vworkload.kb.io");
-                // Names, labels and the like are judged alike of every kind.
+                // Names, labels and the like have the same rules for every kind.
                 let is_by_name = !is_by_rules && [" metadata.", "ObjectMeta."].iter().any(|of| message.contains(of));
                 assert!(is_by_name || is_by_rules == found.is_empty(), "{message}\n{found:?}");
                 by_definition += usize::from(!is_by_rules && !is_by_name);
@@ -88,7 +88,7 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
     }
 }
 
-/// Of the rules that no definition states, each is refused with the path of its field.
+/// Asserts that the webhooks refuse each violation of a rule that no definition states, with the path of its field.
 async fn refused_by_webhooks(tenant: &Client, namespace: &str) {
     let policy = "spec.template.spec.networkInterfaces.0.networkPolicy";
     let at = |field: &str| format!("spec.template.spec.networkInterfaces[0].networkPolicy.ingress[0].{field}");
@@ -127,7 +127,7 @@ async fn refused_by_webhooks(tenant: &Client, namespace: &str) {
     }
 }
 
-/// Status code and body of the answer to a creation.
+/// Sends a creation. Returns status code and body.
 async fn send(client: &Client, namespace: &str, query: &str, workload: &Value) -> (u16, Value) {
     let path = format!("/apis/compute.datumapis.com/v1alpha/namespaces/{namespace}/workloads{query}");
     let request = Request::post(path).header("content-type", "application/json");

@@ -1,4 +1,4 @@
-//! Projects that end, in order or all of a sudden.
+//! Projects that end, regularly or suddenly.
 
 use std::sync::{
     Arc,
@@ -16,11 +16,11 @@ use testbed::{audit::Audit, gate::Gate, pki::User};
 use super::*;
 use crate::common::{example_app::SWEEPS, merge, never, refusal::Refusal, rights};
 
-/// How long the hub keeps what a vanished project left.
+/// Time for which the hub keeps the objects of a vanished project.
 const GRACE: Duration = Duration::from_secs(6);
 
 #[test]
-fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
+fn project_deleted_with_deployments_is_finalized_on_the_hub() {
     RUNTIME.block_on(async {
         let world = world().await;
         let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
@@ -28,7 +28,7 @@ fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
         let hub = world.namespace_in(&beta, "leaving").await;
         apply(&beta, workload("leaving", "web", &["dfw"], 1)).await;
         served(&beta, "leaving", "web-p-dfw").await;
-        // Milo holds a Project by a finalizer until everything in it is gone; its readiness goes first.
+        // Milo keeps a terminating Project by a finalizer until it is empty. The Project becomes unready first.
         let projects = api(&alpha, "Project", "");
         let patch = |patch| Patch::Merge(patch);
         projects.patch("beta", &PatchParams::default(), &patch(json!({ "metadata": { "finalizers": ["milo/teardown"] } }))).await.unwrap();
@@ -50,7 +50,7 @@ fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
         assert!(metric(&world, "compute_projects_engaged").await > 2.5, "engaged to the end");
         projects.patch("beta", &PatchParams::default(), &patch(json!({ "metadata": { "finalizers": [] } }))).await.unwrap();
         engaged(&world, 2.0).await;
-        // And a project of that name that comes later is a new one.
+        // A later project of that name is a new one.
         announce(&alpha, "beta").await.unwrap();
         engaged(&world, 3.0).await;
         world.namespace_in(&beta, "again").await;
@@ -69,11 +69,11 @@ async fn delete_once_allowed(client: &Client, namespace: &str) {
     .await;
 }
 
-/// Waits until it is reported and counted that a hub namespace is stranded; returns when it was reported.
+/// Waits until a stranded hub namespace is reported and counted. Returns the time of the report.
 async fn reported_as_stranded(world: &World, namespace: &str) -> Timestamp {
     let counted = AtomicBool::new(false);
     eventually("it is told, and counted", || async {
-        // Once it is removed, it is counted no more.
+        // After its removal, the namespace no longer counts.
         if metric(world, "compute_federation_stranded_namespaces").await > 0.5 {
             counted.store(true, Ordering::SeqCst);
         }
@@ -90,7 +90,8 @@ async fn reported_as_stranded(world: &World, namespace: &str) -> Timestamp {
     .await
 }
 
-/// A cell of before, or an administrator, has Karmada protect what is in a hub namespace, and with that the namespace.
+/// Protects the objects in a hub namespace through Karmada, and with them the namespace. An older cell or an administrator can do
+/// that.
 async fn protect_what_is_in(world: &World, namespace: &str) {
     let label = json!({ "metadata": { "labels": { "resourcetemplate.karmada.io/deletion-protected": "Always" } } });
     eventually("it is written back", || async {
@@ -102,10 +103,10 @@ async fn protect_what_is_in(world: &World, namespace: &str) {
     }
 }
 
-/// The manager has been held up on its way to remove this namespace: somebody says that it is to stay, and it does.
+/// Pauses the clean-up while the manager is about to delete this namespace, and asserts that the namespace stays.
 async fn stays_while_paused(world: &World, gate: &Gate, before: &DynamicObject) {
     let namespace = before.name_any();
-    // The manager has read the namespace and judged it; now somebody says that it is to stay.
+    // The manager has read the namespace and decided to delete it. Now an administrator pauses the clean-up.
     gate.hold().caught().await;
     let pause =
         |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
@@ -125,7 +126,7 @@ async fn stays_while_paused(world: &World, gate: &Gate, before: &DynamicObject) 
 }
 
 #[test]
-fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace() {
+fn hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_period() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         engaged(&world, 3.0).await;
@@ -141,14 +142,15 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
             .await;
         }
         protect_what_is_in(&world, &lost).await;
-        // One that somebody keeps from going must not keep the other from it.
+        // A namespace that cannot be deleted must not block the other one.
         let stuck = world.namespace_in(&beta, "stuck").await;
         apply(&beta, workload("stuck", "web", &["dfw"], 1)).await;
         eventually("it is on the hub", || async {
             get(&world.hub, "WorkloadDeployment", &stuck, "web-p-dfw").await.map(drop).ok_or("not yet".to_owned())
         })
         .await;
-        // Karmada itself refuses to let go of the hub namespace until its protection is lifted: the rule is tried on another.
+        // Karmada itself refuses to delete the hub namespace until its protection is removed, so the rule is tested with another
+        // namespace.
         apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "probe" } })).await;
         let unless = format!("!(oldObject.metadata.name in ['{stuck}', 'probe'])");
         let rule = Refusal { name: "stuck", kind: ("", "namespaces"), operation: "DELETE", unless: &unless };
@@ -157,7 +159,7 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
             api(&world.hub, "Namespace", "").delete("probe", &params).await.map(drop)
         })
         .await;
-        // Gone while nobody looks: nothing of it is finalised.
+        // The project is deleted while no manager runs, so nothing is finalized.
         let on_hub = Audit::mark(&world.bed.hub);
         world.operators[0].process.kill();
         delete(&world.project, "Project", "", "beta").await;
@@ -187,7 +189,7 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
         let warned = removal.at.duration_since(reported);
         assert!(warned.as_secs_f64() > GRACE.as_secs_f64() - 0.1, "removed {warned:?} after it was told");
         assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
-        // As it was before, for whoever comes next.
+        // Restores the bed for the next test.
         delete(&world.project, "Workload", "kept", "web").await;
         announce(&world.project, "beta").await.unwrap();
         PERIODS.clone_into(&mut world.bed.options_mut().management);
@@ -199,12 +201,12 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
         rights::shown(
             &world,
             world.since(),
-            "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace",
+            "hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_period",
         );
     });
 }
 
-/// A project's control plane, as the part of Milo that runs them says that there is one.
+/// Announces a project's control plane, as Milo's infrastructure component does.
 async fn announce_control_plane(milo: &Client, project: &str) {
     let object = json!({
         "apiVersion": "infrastructure.miloapis.com/v1alpha1", "kind": "ProjectControlPlane", "metadata": { "name": project },
@@ -217,15 +219,15 @@ async fn announce_control_plane(milo: &Client, project: &str) {
     api.patch_status(project, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
 }
 
-/// Since when a hub namespace is stranded, as it says.
+/// Returns the time since which a hub namespace is stranded, from its annotation.
 async fn stranded_since(hub: &Client, namespace: &str) -> Option<String> {
     let found = get(hub, "Namespace", "", namespace).await.unwrap();
     found.annotations().get("compute.datumapis.com/stranded-since").cloned()
 }
 
-/// Nothing answers under the addresses of such services here: what is known of projects is who there is.
+/// Here no server answers at the addresses of such services. The test only covers which projects exist.
 #[test]
-fn projects_that_are_services_of_their_own_are_known_by_their_control_planes() {
+fn projects_with_internal_services_are_discovered_by_their_control_planes() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         engaged(&world, 3.0).await;
@@ -251,7 +253,7 @@ fn projects_that_are_services_of_their_own_are_known_by_their_control_planes() {
         })
         .await;
         assert_eq!(stranded_since(&world.hub, &hubs[0]).await, None, "a project that does not answer is no project that is gone");
-        // As it was before, for whoever comes next.
+        // Restores the bed for the next test.
         for project in ["alpha", "idle"] {
             delete(&alpha, "ProjectControlPlane", "", project).await;
         }
@@ -267,7 +269,7 @@ fn projects_that_are_services_of_their_own_are_known_by_their_control_planes() {
         for project in [&alpha, &beta] {
             empty(project, "inner").await;
         }
-        let test = "projects_that_are_services_of_their_own_are_known_by_their_control_planes";
+        let test = "projects_with_internal_services_are_discovered_by_their_control_planes";
         rights::shown(&world, world.since(), test);
     });
 }

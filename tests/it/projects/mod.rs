@@ -1,5 +1,5 @@
-//! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
-//! On one bed with a stand-in for Milo, the tests one after the other: each changes what all see.
+//! Many projects under one manager: engaged and released as they come and go, and isolated from each other. The tests run one
+//! after the other on one bed with a stand-in for Milo, because each changes what all see.
 mod admission;
 mod generated;
 mod leaving;
@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 use testbed::{bed::announce, neighbours::Reach};
 
 #[test]
-fn each_project_is_served_and_sees_its_own_alone() {
+fn projects_are_served_and_see_only_their_own_objects() {
     RUNTIME.block_on(async {
         let world = world().await;
         engaged(&world, 3.0).await;
         let mut hubs = Vec::new();
         for name in ["alpha", "beta"] {
             let project = client(&world, name).await;
-            // The same names in both: nothing of one may be taken for the other's.
+            // Both projects use the same names. No object may be attributed to the wrong one.
             hubs.push(world.namespace_in(&project, "shop").await);
             apply(&project, workload("shop", "web", &["dfw"], 1)).await;
         }
@@ -44,7 +44,7 @@ fn each_project_is_served_and_sees_its_own_alone() {
             })
             .await;
         }
-        // What goes in one stays in the other.
+        // A deletion in one project affects nothing in the other.
         delete(&client(&world, "beta").await, "Workload", "shop", "web").await;
         eventually("beta's is gone", || async {
             let left = list(&world.hub, "Instance", &hubs[1]).await.len()
@@ -58,7 +58,7 @@ fn each_project_is_served_and_sees_its_own_alone() {
 }
 
 #[test]
-fn a_project_that_cannot_be_read_is_still_worked_on() {
+fn undecodable_project_is_still_reconciled() {
     RUNTIME.block_on(async {
         let world = world().await;
         let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);

@@ -1,4 +1,4 @@
-//! Two tenants who have the same names for everything, one of them hostile: nothing of one shows up with the other.
+//! Two tenants with the same names for everything, one of them hostile. No object of one appears with the other.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,7 +10,7 @@ use super::*;
 const NS: &str = "twins";
 const DEPLOYMENT: &str = "web-p-dfw";
 
-/// What each tenant writes into all that is his; it stands nowhere else.
+/// A text that each tenant writes into all of their objects, and that appears nowhere else.
 #[derive(Clone, Copy)]
 struct Mark(&'static str);
 
@@ -18,18 +18,18 @@ const GOOD: Mark = Mark("mark-of-alpha");
 const HOSTILE: Mark = Mark("mark-of-beta");
 
 impl Mark {
-    /// What his ConfigMap and his Secret hold, and nothing else does. The words before it take nine bytes, so that what Secrets
-    /// are written in has the mark in it as well.
+    /// Returns the value in the tenant's ConfigMap and Secret. Its prefix has nine bytes, so that the base64 form contains the
+    /// encoded mark.
     fn value(self) -> String {
         format!("value-of-{}", self.0)
     }
 
-    /// Whether a text bears it, also where it is the value of a Secret.
+    /// True if a text contains the mark, plain or in base64.
     fn is_in(self, text: &str) -> bool {
         text.contains(self.0) || text.contains(&STANDARD.encode(self.0))
     }
 
-    /// A tenant's Workload with a ConfigMap and a Secret, and one that waits for data that is not there.
+    /// Returns a Workload with a ConfigMap and a Secret, and one that waits for a missing Secret.
     fn objects(self) -> Vec<Value> {
         let mut web = workload(NS, "web", &["dfw"], 1);
         let template = &mut web["spec"]["template"];
@@ -52,7 +52,7 @@ impl Mark {
     }
 }
 
-/// What the hostile tenant writes by hand to reach `victim`, whose names he knows, as he knows the uids.
+/// Returns the objects that the hostile tenant writes to reach `victim`. The tenant knows the names and uids.
 fn attacks(victim: &Victim) -> Vec<Value> {
     let labels = json!({
         "meta.datumapis.com/upstream-cluster-name": "cluster-alpha", "meta.datumapis.com/upstream-namespace": NS,
@@ -67,7 +67,7 @@ fn attacks(victim: &Victim) -> Vec<Value> {
     let metadata = |name: &str, namespace: &str| json!({ "name": name, "namespace": namespace, "labels": labels, "annotations": annotations });
     let mut deployment = deployment(NS, "spy", "dfw");
     deployment["metadata"] = metadata("spy", NS);
-    // So that it stands when he takes his own finalizers away.
+    // With this reference, the object stays when the tenant removes the finalizers.
     deployment["spec"]["workloadRef"] = json!({ "name": "web", "uid": victim.workload });
     deployment["spec"]["template"]["metadata"]["labels"] = json!({ "app": HOSTILE.0 });
     let mut instance = deployment["spec"]["template"]["spec"].clone();
@@ -75,7 +75,7 @@ fn attacks(victim: &Victim) -> Vec<Value> {
     let mut elsewhere = workload(&victim.hub, "web", &["dfw"], 1);
     elsewhere["spec"]["template"]["metadata"]["labels"] = json!({ "app": HOSTILE.0 });
     vec![
-        // A namespace by the name of the other's on the hub, and one that says it is the other's.
+        // One namespace has the name of the victim's hub namespace, and one claims to be the victim's.
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": victim.hub, "labels": labels, "annotations": annotations } }),
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NS, "labels": labels, "annotations": annotations } }),
         deployment,
@@ -86,13 +86,13 @@ fn attacks(victim: &Victim) -> Vec<Value> {
     ]
 }
 
-/// What the hostile tenant knows of the other.
+/// Facts that the hostile tenant knows about the victim.
 struct Victim {
     hub: String,
     workload: String,
 }
 
-/// Every object of these kinds in a namespace (all, when it is empty), by kind and name.
+/// Returns every object of these kinds in a namespace (in all if it is empty), by kind and name.
 async fn objects(client: &Client, namespace: &str, kinds: &[&str]) -> BTreeMap<String, DynamicObject> {
     let mut found = BTreeMap::new();
     for kind in kinds {
@@ -118,7 +118,7 @@ const HUB_KINDS: [&str; 9] = [
 ];
 const CELL_KINDS: [&str; 6] = ["Namespace", "WorkloadDeployment", "Instance", "ConfigMap", "Secret", "Event"];
 
-/// What is the victim's everywhere, without what changes by itself: versions, and who wrote when.
+/// Returns all objects of the victim, without fields that change by themselves, such as versions and field managers.
 async fn standing(world: &World, victim: &Victim) -> BTreeMap<String, Value> {
     let mut standing = BTreeMap::new();
     for (place, client, namespace, kinds) in [
@@ -136,7 +136,7 @@ async fn standing(world: &World, victim: &Victim) -> BTreeMap<String, Value> {
     standing
 }
 
-/// What stands once it is the same as it was a while before.
+/// Waits until the victim's objects stop changing. Returns them.
 async fn quiet(world: &World, victim: &Victim) -> BTreeMap<String, Value> {
     let last = tokio::sync::Mutex::new(BTreeMap::new());
     eventually("the victim's objects are quiet", || async {
@@ -148,7 +148,7 @@ async fn quiet(world: &World, victim: &Victim) -> BTreeMap<String, Value> {
     .await
 }
 
-/// No object anywhere bears the marks of both, and none that is one's bears the other's.
+/// Fails if an object has the marks of both tenants, or is in the namespace of the other tenant.
 async fn apart(world: &World, hubs: [&str; 2]) -> Result<(), String> {
     let planes = [(&world.hub, &HUB_KINDS[..]), (&world.dfw, &CELL_KINDS[..])];
     let mut seen = [0, 0];
@@ -171,7 +171,7 @@ async fn apart(world: &World, hubs: [&str; 2]) -> Result<(), String> {
     if seen.iter().any(|seen| *seen < 8) { Err(format!("only {seen:?} of each")) } else { Ok(()) }
 }
 
-/// What the operators say for people on call bears the names that tenants give, and nothing that stands in their objects.
+/// Asserts that logs and metrics contain tenants' names, but no content of their objects.
 async fn said(world: &World) {
     for operator in &world.operators {
         let metrics = operator.metrics().await.unwrap();
@@ -187,7 +187,7 @@ async fn said(world: &World) {
 }
 
 #[test]
-fn of_two_tenants_with_the_same_names_none_shows_up_with_the_other_however_hostile() {
+fn tenants_with_equal_names_are_isolated_from_a_hostile_one() {
     RUNTIME.block_on(async {
         let world = world().await;
         engaged(&world, 3.0).await;
@@ -221,9 +221,9 @@ fn of_two_tenants_with_the_same_names_none_shows_up_with_the_other_however_hosti
         }
         said(&world).await;
 
-        // He deletes all that is his, the finalizers of what points at the other first.
+        // The hostile tenant deletes all of their objects, and first removes the finalizers of the one that names the victim.
         delete(&beta, "WorkloadDeployment", NS, "spy").await;
-        // Unless it is gone already.
+        // It may already be deleted.
         let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
         let _ = api(&beta, "WorkloadDeployment", NS).patch("spy", &PatchParams::default(), &release).await;
         for namespace in [NS, &victim.hub] {

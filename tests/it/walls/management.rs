@@ -1,4 +1,4 @@
-//! What management's credentials are good for on the hub: what they write, and what no policy keeps them from reading.
+//! Limits of management's credentials on the hub: the writes that a policy refuses, and the reads that no policy can refuse.
 
 use kube::{
     ResourceExt,
@@ -10,29 +10,28 @@ use testbed::{control_plane::client, pki::User};
 use super::refusal;
 use crate::common::{RUNTIME, api, apply, beds::shared, delete, eventually, get, list, rights};
 
-/// Where Karmada keeps the credentials of its members. Fact 72, read in Karmada v1.18.2 (`pkg/util/credential.go`,
-/// `pkg/util/membercluster_client.go`): who joins a member gives it a ServiceAccount with every verb on every resource,
-/// and puts its token into a Secret of this namespace of the hub, as its `spec.secretRef` says, beside one by which to be
-/// anybody there; an agent of a member in pull mode does the same unless it is started with `--report-secrets=None`
-/// (`cmd/agent/app/options/options.go`).
+/// Namespace in which Karmada keeps the credentials of its members. Fact 72, read in Karmada v1.18.2 (`pkg/util/credential.go`,
+/// `pkg/util/membercluster_client.go`): joining a member creates a ServiceAccount with every verb on every resource. Its token is
+/// in a Secret of this namespace, named by `spec.secretRef`, next to one that allows impersonation. An agent in pull mode does
+/// the same, unless it starts with `--report-secrets=None` (`cmd/agent/app/options/options.go`).
 pub(super) const MEMBERS: &str = "karmada-cluster";
 
-/// A ConfigMap or Secret.
+/// Returns a ConfigMap or Secret.
 pub(super) fn content(kind: &str, namespace: &str, name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": kind, "metadata": { "namespace": namespace, "name": name }, "data": { "a": "YQ==" } })
 }
 
-/// Asserts that a write was refused because of the namespace that it goes to.
+/// Asserts that a write was refused because of its namespace.
 fn is_refused<T>(what: &str, namespace: &str, result: kube::Result<T>) {
     let refused = refusal(result);
     let words = format!("named ns-<uid>: '{namespace}' is none");
     assert!(refused.as_ref().is_some_and(|why| why.contains(&words)), "{what} {namespace}: {refused:?}");
 }
 
-/// Found by reading: whoever had management's credentials could plant a Secret among those by which Karmada is
-/// administrator of every cell, or delete them, and any namespace.
+/// A holder of management's credentials could create or delete Secrets among Karmada's credentials for every cell, and delete any
+/// namespace.
 #[test]
-fn management_writes_nothing_on_the_hub_that_belongs_to_no_project() {
+fn management_credentials_write_only_project_objects_on_the_hub() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let management = client(&visit.bed.hub.kubeconfig(&User::Operator)).await.unwrap();
@@ -46,7 +45,7 @@ fn management_writes_nothing_on_the_hub_that_belongs_to_no_project() {
             let object = serde_json::from_value(content(kind, namespace, "planted")).unwrap();
             is_refused(kind, namespace, api(&management, kind, namespace).create(&post, &object).await);
         }
-        // To read them nobody can be kept from by a policy: that is what docs/security.md says.
+        // No policy can refuse reads, as docs/security.md says.
         let members = list(&management, "Secret", MEMBERS).await;
         assert!(members.iter().any(|secret| secret.data["data"]["token"].is_string()), "the hub has members");
         for member in members {
@@ -57,7 +56,7 @@ fn management_writes_nothing_on_the_hub_that_belongs_to_no_project() {
         let namespaces = api(&management, "Namespace", "");
         for name in [MEMBERS, "compute-system", "default"] {
             is_refused("changes", name, namespaces.patch(name, &params, &label).await);
-            // Before any policy, Kubernetes itself keeps this one.
+            // Kubernetes protects this namespace before any policy.
             let deleted = namespaces.delete(name, &gone).await;
             if name == "default" { assert!(refusal(deleted).is_some()) } else { is_refused("deletes", name, deleted) }
         }
@@ -68,7 +67,7 @@ fn management_writes_nothing_on_the_hub_that_belongs_to_no_project() {
             is_refused("makes", name, namespaces.create(&post, &of(name)).await);
         }
 
-        // In a namespace that mirrors one of a project, all of it.
+        // In a namespace that mirrors one of a project, all writes are allowed.
         let own = format!("ns-{}", get(&visit.hub, "Namespace", "", MEMBERS).await.unwrap().uid().unwrap());
         namespaces.create(&PostParams::default(), &of(&own)).await.unwrap();
         for kind in ["ConfigMap", "Secret"] {
@@ -80,7 +79,7 @@ fn management_writes_nothing_on_the_hub_that_belongs_to_no_project() {
         namespaces.patch(&own, &PatchParams::default(), &label).await.unwrap();
         delete(&management, "Namespace", "", &own).await;
 
-        // Whoever may take the policy away is not held by it, though he holds every cell with all else.
+        // A user who may delete the policy is not bound by it. Such a user controls every cell anyway.
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "platform" },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },

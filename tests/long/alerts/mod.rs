@@ -1,7 +1,8 @@
-//! Each alert fires when what it is about is provoked on the testbed, and no other with it; and none does while nothing is wrong.
+//! Each alert fires when its cause is provoked on the testbed, and no other alert fires with it. No alert fires while nothing is
+//! wrong.
 //!
-//! Prometheus has the rules that come with the operator, with one change: what they say in minutes lasts so many seconds here,
-//! and what they say in hours so many minutes, waiting periods and ranges alike. Thresholds stay as they are.
+//! Prometheus loads the operator's rules with one change: minutes become seconds and hours become minutes, in waiting periods and
+//! in ranges. Thresholds stay.
 
 mod provocations;
 mod steps;
@@ -22,11 +23,11 @@ use Provocation::{
     SecondManager, Stranger, TenantWithoutEnd, WorkloadsRefused,
 };
 
-/// How an alert is provoked.
+/// The way an alert is provoked.
 #[derive(Clone, Copy, Debug)]
 enum How {
     Live(Provocation),
-    /// In `tests/alerts/rules_test.yaml` alone, and why.
+    /// Only in `tests/alerts/rules_test.yaml`, with the reason.
     ByUnitTest(&'static str),
 }
 
@@ -74,12 +75,12 @@ const ALERTS: [(&str, How); 27] = [
     ("ComputeQuotaClaimsOrphaned", Live(ProjectGone)),
 ];
 
-/// How long nothing is provoked at first: longer than any waiting period that is not told in hours.
+/// Time without a provocation at the start. It exceeds every waiting period that is not in hours.
 const QUIET: Duration = Duration::from_mins(1);
-/// How long an alert may take to fire, and to end: the longest waiting period with the longest range before it, twice.
+/// Longest time until an alert fires or ends: twice the longest waiting period with the longest range before it.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A length of time as the rules write it, shortened.
+/// Shortens a length of time of the rules.
 fn shortened(time: &str) -> String {
     let (number, unit) = time.split_at(time.len() - 1);
     assert!(number.bytes().all(|byte| byte.is_ascii_digit()), "{time}");
@@ -90,7 +91,7 @@ fn shortened(time: &str) -> String {
     }
 }
 
-/// The rules with every waiting period and every range shortened.
+/// Returns the rules with every waiting period and every range shortened.
 fn quick_rules() -> Value {
     let mut rules = rules();
     for group in rules["groups"].as_array_mut().unwrap() {
@@ -99,7 +100,7 @@ fn quick_rules() -> Value {
                 rule["for"] = shortened(time).into();
             }
             let mut expression = String::new();
-            // A range, or what `offset` says.
+            // A range, or the value of `offset`.
             for part in rule["expr"].as_str().unwrap().split_inclusive(['[', ']', ' ', '\n']) {
                 let (word, rest) = part.split_at(part.len() - usize::from(part.ends_with([']', ' ', '\n'])));
                 let is_time = rest == "]" || expression.ends_with("offset ");
@@ -113,7 +114,7 @@ fn quick_rules() -> Value {
 }
 
 #[test]
-fn every_alert_has_a_provocation_or_a_reason_why_not() {
+fn alerts_have_a_provocation_or_a_reason_why_not() {
     let rules = rules();
     let groups = rules["groups"].as_array().unwrap().iter();
     let names = groups.flat_map(|group| group["rules"].as_array().unwrap()).map(|rule| rule["alert"].as_str().unwrap());
@@ -121,7 +122,7 @@ fn every_alert_has_a_provocation_or_a_reason_why_not() {
 }
 
 #[test]
-fn minutes_are_seconds_and_hours_minutes_here() {
+fn quick_rules_shorten_minutes_to_seconds_and_hours_to_minutes() {
     let (text, quick) = (rules().to_string(), quick_rules().to_string());
     for (before, after) in
         [("[30m]", "[30s]"), ("[1h]", "[1m]"), ("offset 1h", "offset 1m"), ("\"for\":\"15m\"", "\"for\":\"15s\"")]
@@ -131,16 +132,16 @@ fn minutes_are_seconds_and_hours_minutes_here() {
     }
 }
 
-/// The alerts that have fired within the last so many seconds.
+/// Returns the alerts that have fired within this time.
 async fn fired(prometheus: &Prometheus, within: Duration) -> BTreeSet<String> {
-    // Whole seconds that have passed since: one more would show what the provocation before has left.
+    // Whole seconds since the start. One more would include leftovers of the previous provocation.
     let range = within.as_secs().max(1);
     let query = format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{range}s])");
     let series = prometheus.ask(&query).await.unwrap();
     series.iter().map(|series| series["metric"]["alertname"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Whether something is so within this time.
+/// Returns true if the condition becomes true within this time.
 async fn within(patience: Duration, is_so: impl AsyncFn() -> bool) -> bool {
     let began = Instant::now();
     while began.elapsed() < patience {
@@ -153,7 +154,7 @@ async fn within(patience: Duration, is_so: impl AsyncFn() -> bool) -> bool {
 }
 
 #[test]
-fn every_alert_fires_when_it_is_provoked_and_none_otherwise() {
+fn alerts_fire_only_when_provoked() {
     let Some(program) = program() else {
         skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
         return;
@@ -163,7 +164,7 @@ fn every_alert_fires_when_it_is_provoked_and_none_otherwise() {
         let pace = Pace { scrape: "500ms", evaluate: "500ms", rules: quick_rules(), ..Pace::default() };
         let prometheus = Prometheus::scraping(&program, &stage.world, &pace).await;
         let began = Instant::now();
-        // Nothing is provoked: this is no wait for something.
+        // Nothing is provoked during this time.
         tokio::time::sleep(QUIET).await;
         let quiet = fired(&prometheus, began.elapsed()).await;
         assert!(quiet.is_empty(), "nothing was wrong: {quiet:?}");
@@ -188,7 +189,7 @@ fn every_alert_fires_when_it_is_provoked_and_none_otherwise() {
             let does = within(PATIENCE, fire).await;
             let took = began.elapsed();
             stage.mend(how, &prometheus).await;
-            // Nor is any about to fire.
+            // No alert is pending either.
             let is_quiet = within(PATIENCE, async || prometheus.ask("ALERTS").await.unwrap().is_empty()).await;
             let beside = how.beside().iter().map(|name| (*name).to_owned());
             let fired = fired(&prometheus, began.elapsed()).await;

@@ -1,4 +1,4 @@
-//! What has alerts fire, and how it is mended.
+//! Provocations of alerts, and their repair.
 
 use serde_json::{Value, json};
 use testbed::{
@@ -22,14 +22,14 @@ use crate::{
     scraping::Prometheus,
 };
 
-/// Waiting periods of the manager, shortened as those of the alerts are; and hardly a limit to repairs.
+/// Waiting periods of the manager, shortened like those of the alerts, and a high limit of repairs.
 pub(super) const MANAGEMENT: &str = "cleanup:\n  sweepIntervalSeconds: 5\nrepair:\n  perMinute: 600\n  burst: 100\ntiming:\n  \
                           workRemovalSeconds: 2\n";
-/// Those of the cells.
+/// Waiting periods of the cells.
 const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  quotaProjectGoneSeconds: 5\n  quotaNoBudgetSeconds: 2\n";
-/// How many bindings are taken away at once.
+/// Number of bindings that are deleted at once.
 pub(super) const BINDINGS: usize = 24;
-/// As many deployments as are missed when they are gone.
+/// Number of deployments whose loss is noticed.
 pub(super) const MISSED: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ use Provocation::{
 };
 
 impl Provocation {
-    /// Each, in the order in which they follow one another: the last leaves nobody who could be provoked.
+    /// All provocations in their order. The last one stops every operator.
     pub const ALL: [Self; 20] = [
         HubAway,
         CellAway,
@@ -87,33 +87,33 @@ impl Provocation {
         ManagersEnded,
     ];
 
-    /// What may fire beside what is meant, as it is about the same from another side.
+    /// Returns alerts that may fire in addition, because they report the same cause.
     pub fn beside(self) -> &'static [&'static str] {
         match self {
-            // The deployments that it is about say so themselves.
+            // The affected deployments report the cause themselves.
             CompanionUndelivered | DrainToNowhere => &["ComputeDeploymentsBlocked"],
-            // So they do here; and what a cell has to write just then is tried again and again.
+            // Here too. In addition, a cell repeats its pending writes.
             HubAway => &["ComputeDeploymentsBlocked", "ComputeReconcileErrors"],
-            // What is found missing is asked about for a while, of a server that has only just begun; the Instances of what is
-            // missing are nobody's meanwhile.
+            // The manager checks missing objects for a while, on a server that has just started. In the meantime, the Instances
+            // of missing deployments are quarantined.
             ProjectRestored => &[
                 "ComputeControllerReconcileStorm",
                 "ComputePermissionMissing",
                 "ComputeQuarantinedInstances",
                 "ComputeReconcileErrors",
             ],
-            // Each is looked at again once Karmada has made its binding.
+            // Each deployment is reconciled again when Karmada has recreated its binding.
             BindingsTaken => &["ComputeControllerReconcileStorm", "ComputeDeploymentsBlocked"],
-            // Its manager has lost its home.
+            // The cell's manager has lost its API server.
             CellAway => &["ComputeWatchFailing", "ComputeReconcileErrors"],
-            // Instances are looked at again and again.
+            // The cell repeats the reconciliation of the Instances.
             QuotaAway | ProjectGone => &["ComputeReconcileErrors"],
             _ => &[],
         }
     }
 }
 
-/// The federation that is provoked: an application with a Secret in both cities.
+/// The federation for the provocations: an application with a Secret in both cities.
 pub struct Stage {
     pub world: Lent<World>,
     pub(super) ns: String,
@@ -121,7 +121,7 @@ pub struct Stage {
     pub(super) webhooks: Webhooks,
     pub(super) second: Option<Operator>,
     pub(super) busy: Option<JoinHandle<()>>,
-    /// Where something was left.
+    /// Namespace with leftovers of a provocation.
     pub(super) left: String,
 }
 
@@ -223,7 +223,7 @@ impl Stage {
             DeploymentGarbled => self.ungarble().await,
             ProjectRestored => {
                 self.deployments(MISSED).await;
-                // What goes again before it was seen to be back is missing still.
+                // If deployments are deleted before their return is noticed, they still count as missing.
                 eventually("deletions go on", || async {
                     let paused = prometheus.ask("compute_deletions_paused == 1").await.unwrap();
                     if paused.is_empty() { Ok(()) } else { Err(format!("{paused:?}")) }

@@ -1,4 +1,4 @@
-//! How each thing is brought about that an alert is about.
+//! Steps of the provocations.
 
 use std::{fs, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
 };
 
 const DEFINITION: &str = "crds/compute.datumapis.com_workloaddeployments.yaml";
-/// How many Workloads are refused their deployments.
+/// Number of Workloads whose deployments are refused.
 const REFUSED: usize = 6;
 
 impl Stage {
@@ -46,7 +46,7 @@ impl Stage {
         merge(&self.world.hub, "Cluster", "", "cell-dfw", drain).await;
     }
 
-    /// Something is deleted while its cell is away.
+    /// Deletes a deployment while its cell is unavailable.
     pub(super) async fn take_cell_away(&mut self) {
         let world = &mut *self.world;
         apply(&world.project, deployment(&self.ns, "kept", "ord")).await;
@@ -64,13 +64,13 @@ impl Stage {
         delete(&world.project, "WorkloadDeployment", &self.ns, "kept").await;
     }
 
-    /// Quota gives no answer while more is asked of it.
+    /// Makes quota unavailable, and claims more of it.
     pub(super) async fn quota(&self, reach: Reach) {
         self.world.bed.milo.as_ref().unwrap().set("single", reach);
         self.deploy("more", "dfw").await;
     }
 
-    /// An Instance goes whose project is not known any more to the backend of quota.
+    /// Deletes an Instance whose project no longer exists in the quota backend.
     pub(super) async fn forget_project(&mut self) {
         let (world, name) = (&*self.world, format!("gone-{:06x}", fastrand::u32(..0x0100_0000)));
         let milo = world.bed.milo.as_ref().unwrap();
@@ -92,7 +92,7 @@ impl Stage {
         .await;
         milo.set(&name, Reach::Absent);
         delete(&world.dfw, "WorkloadDeployment", &self.left, "wd").await;
-        // Kubernetes may take its time over what belongs to what is gone.
+        // Garbage collection in Kubernetes can be slow.
         delete(&world.dfw, "Instance", &self.left, "wd-0").await;
     }
 
@@ -104,7 +104,7 @@ impl Stage {
         apply(&self.world.hub, stranger).await;
     }
 
-    /// Deployments, until each is on its cell.
+    /// Creates deployments, and waits until each is on its cell.
     pub(super) async fn deployments(&self, count: usize) {
         for n in 0..count {
             apply(&self.world.project, deployment(&self.ns, &format!("many-{n}"), "dfw")).await;
@@ -130,7 +130,7 @@ impl Stage {
         }
     }
 
-    /// An application with a Secret of its own.
+    /// Deploys an application with its own Secret.
     pub(super) async fn deploy_using(&self, name: &str) {
         let (mut data, mut app) = (secret(&self.ns), using(&self.ns, &["dfw"]));
         for object in [&mut data, &mut app] {
@@ -142,7 +142,7 @@ impl Stage {
         apply(&self.world.project, app).await;
     }
 
-    /// The certificate of the webhooks is good for two days more.
+    /// Serves the webhooks with a certificate that expires in two days.
     pub(super) fn certificate_ends(&self) {
         let end = Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().saturating_add(jiff::Span::new().days(2));
         let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
@@ -155,14 +155,14 @@ impl Stage {
         self.webhooks.serve_under("ends").unwrap();
     }
 
-    /// A second manager of a cell, which has no way to quota, and says so of every Instance.
+    /// Starts a second manager of a cell. It has no quota credentials, and reports that on every Instance.
     pub(super) fn second_manager(&mut self) {
         self.world.bed.options_mut().quota = false;
         self.second = Some(Operator::cell(&self.world.bed, binary(), "dfw", &[]).unwrap());
         self.world.bed.options_mut().quota = true;
     }
 
-    /// A manager stands by for a Lease that somebody holds who does nothing.
+    /// Starts a manager that waits for a Lease of an inactive holder.
     pub(super) async fn hold_lease(&mut self, prometheus: &Prometheus) {
         let now = Timestamp::now();
         let lease = json!({
@@ -174,7 +174,7 @@ impl Stage {
             },
         });
         manifests::apply_value(&self.world.project, lease).await.unwrap();
-        // Without webhooks: they have one port.
+        // The webhooks are off, because they have only one port.
         self.world.bed.options_mut().management = MANAGEMENT.into();
         let standby = Operator::management(&self.world.bed, binary(), "standby", &["--leader-elect"]).unwrap();
         prometheus.look_at(self.world.operators.iter().chain([&standby]));
@@ -194,7 +194,7 @@ impl Stage {
         }
     }
 
-    /// The manager may not watch any more where cities are.
+    /// Removes the manager's right to watch the locations of cities.
     pub(super) async fn take_right(&self) {
         let text = fs::read_to_string(path("config/components/controller_rbac/role.yaml")).unwrap();
         let mut role = manifests::documents(&text).unwrap().remove(0);
@@ -203,7 +203,7 @@ impl Stage {
         manifests::apply_value(&self.world.project, role).await.unwrap();
     }
 
-    /// A deployment of a form that nobody knows, written while its definition is loose.
+    /// Creates an undecodable deployment while its definition is loose.
     pub(super) async fn garble(&self) {
         let project = &self.world.project;
         apply(project, deployment(&self.ns, "bad", "dfw")).await;
@@ -234,7 +234,7 @@ impl Stage {
         .await;
     }
 
-    /// The project's etcd is restored from a backup that lacks many deployments.
+    /// Restores the project's etcd from a backup that lacks many deployments.
     pub(super) async fn restore(&mut self) {
         let backup = self.world.bed.back_up_project().await.unwrap();
         self.deployments(MISSED).await;
@@ -247,7 +247,7 @@ impl Stage {
     }
 }
 
-/// A tenant's program that changes something several times a second.
+/// Starts a tenant's program that changes a Workload several times a second.
 pub(super) fn change_without_end(project: Client, ns: String) -> JoinHandle<()> {
     tokio::spawn(async move {
         for n in 0_u64.. {
@@ -258,7 +258,7 @@ pub(super) fn change_without_end(project: Client, ns: String) -> JoinHandle<()> 
     })
 }
 
-/// Nobody makes deployments of Workloads of these names.
+/// Returns a policy that refuses deployments of Workloads with these names.
 pub(super) fn refusal() -> Refusal<'static> {
     Refusal {
         name: "alerts",

@@ -1,4 +1,4 @@
-//! Every field of a Workload that came from the Go operator can be changed, added and removed, and arrives in the cell.
+//! Every field of a Workload from the Go operator can be changed, added and removed, and the change arrives in the cell.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::Place;
 
 use crate::common::{World, api, apply, eventually, get, list, network, path, ready};
 
-/// A template with every field of a sandbox, each with another value than the program has written.
+/// Returns a template with every field of a sandbox, each with another value than the Go program has written.
 fn sandbox(ns: &str) -> Value {
     json!({
         "metadata": {
@@ -73,7 +73,7 @@ fn container() -> Value {
     })
 }
 
-/// A template with every field of a machine.
+/// Returns a template with every field of a virtual machine.
 fn machine() -> Value {
     let size = |storage: &str| json!({ "requests": { "storage": storage } });
     json!({
@@ -103,7 +103,7 @@ fn machine() -> Value {
     })
 }
 
-/// A template with what must be there, and nothing else.
+/// Returns a template with required fields only.
 fn bare(runtime: &str) -> Value {
     let part = match runtime {
         "sandbox" => json!({ "containers": [{ "name": "c", "image": "docker.io/library/nginx:3" }] }),
@@ -119,7 +119,7 @@ fn bare(runtime: &str) -> Value {
     json!({ "spec": spec })
 }
 
-/// The paths of all leaves of a value.
+/// Collects the paths of all leaves of a value.
 fn leaves(value: &Value, at: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| leaves(value, &format!("{at}.{key}"), found)),
@@ -128,7 +128,7 @@ fn leaves(value: &Value, at: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The paths of all leaves that a schema allows; what has keys of the tenant's own is one.
+/// Collects the paths of all leaves that a schema allows. A map with free keys counts as one leaf.
 fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     if let Some(fields) = schema["properties"].as_object() {
         fields.iter().for_each(|(key, schema)| of_schema(schema, &format!("{at}.{key}"), found));
@@ -139,14 +139,14 @@ fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Fails when a field of the definition is in none of these templates.
+/// Fails if a field of the definition is in none of these templates.
 fn assert_has_every_field(templates: &[Value]) {
     let text = std::fs::read_to_string(path("crds/compute.datumapis.com_workloads.yaml")).unwrap();
     let definition = testbed::manifests::documents(&text).unwrap().remove(0);
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
     let (mut wanted, mut there) = (BTreeSet::new(), BTreeSet::new());
     of_schema(&schema["template"], "", &mut wanted);
-    // Written by controllers, into Instances.
+    // Controllers write these fields into Instances.
     wanted.retain(|path| !path.starts_with(".spec.controller") && !path.starts_with(".spec.location"));
     for template in templates {
         leaves(template, "", &mut there);
@@ -156,7 +156,7 @@ fn assert_has_every_field(templates: &[Value]) {
     assert!(!wanted.is_empty() && missing.is_empty(), "{missing:?}");
 }
 
-/// One Workload's next template and placement.
+/// The next template and placement of a Workload.
 struct Wanted {
     name: &'static str,
     template: Value,
@@ -164,7 +164,7 @@ struct Wanted {
     replicas: u64,
 }
 
-/// Writes the Workload as its tenant does, by editing all of it.
+/// Replaces the whole Workload, as a tenant's editor does.
 async fn edit(world: &World, ns: &str, wanted: &Wanted) {
     let workloads = api(&world.project, "Workload", ns);
     eventually(&format!("{} is edited", wanted.name), || async {
@@ -179,7 +179,7 @@ async fn edit(world: &World, ns: &str, wanted: &Wanted) {
     .await;
 }
 
-/// A value without what is empty, which counts as absent: Go writes it, and it stays.
+/// Returns a value without its empty parts, which count as absent. Go writes them, and they stay.
 fn whole(value: &Value) -> Value {
     let is_empty = |value: &Value| {
         value.is_null()
@@ -196,7 +196,7 @@ fn whole(value: &Value) -> Value {
     }
 }
 
-/// Waits until each city's deployment and its Instances have the Workload's template, whole and with nothing else.
+/// Waits until each city's deployment and its Instances have exactly the Workload's template.
 async fn arrives(world: &World, place: &Place, wanted: &Wanted) {
     let tenants = ready(world, &place.ns, wanted.name, wanted.replicas).await;
     let template = whole(&tenants.data["spec"]["template"]);
@@ -220,7 +220,7 @@ async fn arrives(world: &World, place: &Place, wanted: &Wanted) {
     }
 }
 
-/// Changes and adds every field, then takes away all that may go; each time, everything arrives.
+/// Changes and adds every field, then removes all optional ones. Asserts each time that everything arrives.
 pub async fn follow(world: &World, place: &Place) {
     let all = [sandbox(&place.ns), machine()];
     assert_has_every_field(&all);
@@ -236,7 +236,7 @@ pub async fn follow(world: &World, place: &Place) {
     let more = [
         Wanted { name: "web", template: sandbox.clone(), placement: placement(&["dfw", "ord"], plain), replicas: 6 },
         Wanted { name: "vm", template: machine, placement: placement(&["dfw"], scaled(4)), replicas: 1 },
-        // The autoscaler's number is left alone for as long as the tenant asks for one.
+        // The operator keeps the autoscaler's number while the tenant requests autoscaling.
         Wanted { name: "late", template: sandbox, placement: placement(&["ord"], scaled(5)), replicas: 2 },
     ];
     let less = [

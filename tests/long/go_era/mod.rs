@@ -1,23 +1,22 @@
-//! A federation that a Go program has written, as the Go operator leaves it, is taken over: nothing of it is made anew,
-//! wherever whoever takes over dies on the way, and from then on it follows its tenants in every field.
-//!
-//! What the program writes rests on these facts about the Go operator:
-//!
-//! 1. Each of its writes is plain: a create, an update of the whole object or of its status, a merge patch for gates. It
-//!    names no field manager, so that servers take the name of its binary, `manager`.
-//! 2. Workloads carry the finalizer `workload-controller`; a project's deployments `federator`, and those that use data
-//!    `referenced-data-controller` too; a cell's deployments `workload-controller`; Instances `instance-controller` and
-//!    `claim-cleanup`. Each is added by an update of its own.
-//! 3. A deployment's `spec.replicas` is written, and is `minReplicas` at first. An autoscaler sets the cell's through `scale`.
+//! [RAW] The take-over of a federation that a Go program has written, in the state that the Go operator leaves.
+//! Nothing is recreated, at whatever write the new operator dies. From then on, the federation follows its tenants in every
+//! field.
+//! The program relies on these facts about the Go operator:
+//! 1. Each of its writes is plain: a create, an update of the whole object or of its status, or a merge patch for gates. It names
+//!    no field manager, so servers use the name of its binary, `manager`.
+//! 2. Workloads have the finalizer `workload-controller`. A project's deployments have `federator`, and those with data also
+//!    `referenced-data-controller`. A cell's deployments have `workload-controller`. Instances have `instance-controller` and
+//!    `claim-cleanup`. Each is added by a separate update.
+//! 3. A deployment's `spec.replicas` is set, at first to `minReplicas`. An autoscaler sets the cell's through `scale`.
 //! 4. The policy `city-<code>` selects the city's deployments and every ConfigMap and Secret with the label `referenced-data`,
-//!    without `propagateDeps`. So data that two cities use reaches the one whose policy comes first in the alphabet; the
-//!    other's first Instance waits with `AwaitingPropagation`, and holds those after it.
-//! 5. A companion says in `referenced-by` who uses it, sorted, and the project's deployment, its copy and Karmada's what is
-//!    expected, in `expected-referenced-data`: ConfigMaps first, then Secrets.
-//! 6. The hash of a template is FNV-1a (32 bits) over how Go prints it, in decimal, in the alphabet that is safe for names.
-//! 7. A claim carries `source-cluster` and `instance-namespace`, and no uid of its cell; a write-back carries the labels of its
-//!    Instance and the hub namespace's two, is controlled by the hub's deployment, and says nothing of its cell either.
-//! 8. A projection has its source's labels, and the project's deployment owns it without controlling it.
+//!    without `propagateDeps`. Data that two cities use reaches the one whose policy is first in the alphabet. The first Instance
+//!    of the other city waits with `AwaitingPropagation`, and blocks those after it.
+//! 5. A companion lists its users in `referenced-by`, sorted. The project's deployment, its copy and Karmada's copy list the
+//!    expected data in `expected-referenced-data`: ConfigMaps first, then Secrets.
+//! 6. The hash of a template is FNV-1a (32 bits) over Go's print of it, in decimal, in the alphabet that is safe for names.
+//! 7. A claim has `source-cluster` and `instance-namespace`, and no uid of its cell. A write-back has the labels of its Instance
+//!    and the two of the hub namespace. The hub's deployment controls it, and it does not name its cell either.
+//! 8. A projection has its source's labels. The project's deployment owns it without controlling it.
 
 mod fields;
 
@@ -46,13 +45,13 @@ use testbed::{
     pki::User,
 };
 
-/// The deployments that the program makes in each namespace, and the city of each.
+/// The deployments that the program creates in each namespace, with their cities.
 const DEPLOYMENTS: [(&str, &str); 4] =
     [("web-p-dfw", "dfw"), ("web-p-ord", "ord"), ("vm-p-dfw", "dfw"), ("late-p-ord", "ord")];
-/// Each Workload, and how many Instances it has once data reaches both cities and the autoscaler's number is left alone.
+/// Each Workload, and its number of Instances once data reaches both cities and the autoscaler's number is kept.
 const WORKLOADS: [(&str, u64); 3] = [("web", 4), ("vm", 1), ("late", 2)];
 
-/// The uid of everything that must not be made anew, what comes by the take-over aside.
+/// Returns the uid of every object that must not be recreated.
 async fn uids(world: &World, Place { ns, hub }: &Place) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let on_cell =
@@ -78,12 +77,12 @@ async fn uids(world: &World, Place { ns, hub }: &Place) -> BTreeMap<String, Stri
     found
 }
 
-/// What of this is no longer as it was.
+/// Returns the objects that have changed or are missing.
 fn changed(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
     before.iter().filter(|(what, uid)| after.get(*what) != Some(uid)).map(|(what, _)| what.clone()).collect()
 }
 
-/// Everybody who owns something of an object's spec, the number of instances aside, and by which kind of write.
+/// Returns the owners of fields in an object's spec, without the number of instances, each with its kind of write.
 fn owners(object: &DynamicObject) -> BTreeSet<String> {
     let entries = object.metadata.managed_fields.iter().flatten();
     let of_spec = entries.filter(|entry| {
@@ -93,7 +92,7 @@ fn owners(object: &DynamicObject) -> BTreeSet<String> {
     of_spec.map(|entry| format!("{} {}", entry.manager.clone().unwrap(), entry.operation.clone().unwrap())).collect()
 }
 
-/// Whether management has taken everything of a namespace over: specs are its own, and data goes by need.
+/// Fails unless management has taken over a namespace: it owns all specs, and data is delivered as dependencies.
 async fn is_taken(world: &World, Place { ns, hub }: &Place) -> Result<(), String> {
     for (client, namespace) in [(&world.project, ns), (&world.hub, hub)] {
         for (name, _) in DEPLOYMENTS {
@@ -117,7 +116,7 @@ async fn is_taken(world: &World, Place { ns, hub }: &Place) -> Result<(), String
     there.map(drop).ok_or("the second city lacks the data".into())
 }
 
-/// Whether the cells have taken everything over: all runs, and every Instance has this operator's hash and cell.
+/// Fails unless the cells have taken over: everything runs, and every Instance has this operator's hash and cell.
 async fn runs(world: &World, Place { ns, hub }: &Place) -> Result<(), String> {
     for (name, replicas) in WORKLOADS {
         let tenants = get(&world.project, "Workload", ns, name).await.ok_or(name)?;
@@ -135,7 +134,7 @@ async fn runs(world: &World, Place { ns, hub }: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// The cells' operators behind gates that share a budget: what a cell writes at home and on the hub counts alike.
+/// The cells' operators behind gates with a shared budget. A cell's writes in its cluster and on the hub both count.
 struct CellCut {
     budget: Arc<Budget>,
     gates: BTreeMap<String, [Gate; 2]>,
@@ -172,10 +171,10 @@ impl CellCut {
 /// More writes than management, and the cells, take for one namespace.
 const MOST: [u64; 2] = [80, 140];
 
-/// A namespace has three Workloads and seven Instances: with one for every fifth write the test would take many minutes.
+/// A namespace has three Workloads and seven Instances. With a cut at every fifth write, the test would take many minutes.
 const STEP: [u64; 2] = [20, 40];
 
-/// A bed on which nobody runs, with namespaces that the program has written.
+/// Returns a bed without operators, with namespaces that the program has written.
 async fn written(program: &std::path::Path, count: usize) -> (Lent<World>, Vec<Place>) {
     let management = format!("{SWEEPS}timing:\n  takeoverPauseSeconds: 1\n");
     let mut world = alone(Wish { networks_and_quota: true, management, ..Wish::default() }).await;
@@ -193,14 +192,14 @@ async fn written(program: &std::path::Path, count: usize) -> (Lent<World>, Vec<P
 }
 
 #[test]
-fn a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_follows() {
+fn go_federation_taken_over_with_cuts_keeps_running_and_follows_changes() {
     RUNTIME.block_on(async {
         let program = match go_era::build().unwrap() {
             Program::Built(program) => program,
             Program::Missing(what) => skip!("nobody can write a federation as Go does: {what}"),
         };
         let [mut of_manager, mut of_cells] = [0, 1].map(|at| budgets_by(MOST[at], STEP[at]));
-        // As many of each, the last of them without an end.
+        // The same number of budgets for each. The additional ones are unlimited.
         let count = of_manager.len().max(of_cells.len());
         of_manager.resize(count, u64::MAX);
         of_cells.resize(count, u64::MAX);
@@ -263,15 +262,11 @@ fn a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_
             delete(&world.project, "Workload", &uncut.ns, name).await;
         }
         eventually("nothing is left of it", || world.is_clean(&uncut.ns, &uncut.hub)).await;
-        rights::shown(
-            &world,
-            world.since(),
-            "a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_follows",
-        );
+        rights::shown(&world, world.since(), "go_federation_taken_over_with_cuts_keeps_running_and_follows_changes");
     });
 }
 
-/// What was taken over is counted, by plane and kind.
+/// Asserts that the take-over is counted by plane and kind.
 fn is_counted(metrics: &str) {
     for plane in ["project", "hub"] {
         let of = format!("compute_fields_taken_over_total{{plane=\"{plane}\",kind=\"WorkloadDeployment\"}}");
@@ -279,7 +274,7 @@ fn is_counted(metrics: &str) {
     }
 }
 
-/// The operators of the cells, as they are.
+/// Restarts the operators of the cells without gates.
 async fn restart_cells(world: &mut World) {
     for city in world.bed.cells.keys().cloned().collect::<Vec<_>>() {
         let at = world.of_cell(&city);
@@ -290,7 +285,7 @@ async fn restart_cells(world: &mut World) {
     }
 }
 
-/// The generation of each deployment on its cell.
+/// Returns the generation of each deployment on its cell.
 async fn generations(world: &World, place: &Place) -> BTreeMap<String, Option<i64>> {
     let mut found = BTreeMap::new();
     for (name, city) in DEPLOYMENTS {
@@ -301,7 +296,7 @@ async fn generations(world: &World, place: &Place) -> BTreeMap<String, Option<i6
     found
 }
 
-/// Whoever looks finds what the Go operator leaves, and nothing of this one's (facts 1, 2, 4 and 7).
+/// Asserts that the objects are as the Go operator leaves them, without any mark of this operator (facts 1, 2, 4 and 7).
 async fn assert_is_of_go(world: &World, Place { ns, hub }: &Place) {
     for (client, namespace) in [(&world.project, ns), (&world.hub, hub)] {
         for (name, _) in DEPLOYMENTS {
@@ -323,7 +318,7 @@ async fn assert_is_of_go(world: &World, Place { ns, hub }: &Place) {
     }
 }
 
-/// The take-over is told once on each deployment, and counted.
+/// Asserts that each deployment has one Event about the take-over.
 async fn told_once(world: &World, Place { ns, hub }: &Place) {
     for (client, namespace) in [(&world.project, ns), (&world.hub, hub)] {
         let events = list(client, "Event", namespace).await;
@@ -333,7 +328,7 @@ async fn told_once(world: &World, Place { ns, hub }: &Place) {
     }
 }
 
-/// What somebody writes into the copy goes, by whatever name, and also where nobody is known to have written it.
+/// Asserts that a manual edit of the copy is undone, under any field manager and without one.
 async fn a_hands_edit_goes(world: &World, Place { hub, .. }: &Place) {
     let copies = api(&world.hub, "WorkloadDeployment", hub);
     for (value, forgotten) in [("MINE", false), ("LOST", true)] {
@@ -355,7 +350,7 @@ async fn a_hands_edit_goes(world: &World, Place { hub, .. }: &Place) {
     ready(world, &world_ns(world, hub).await, "web", 1).await;
 }
 
-/// The project namespace that a hub namespace mirrors.
+/// Returns the project namespace that a hub namespace mirrors.
 async fn world_ns(world: &World, hub: &str) -> String {
     let namespace = get(&world.hub, "Namespace", "", hub).await.unwrap();
     namespace.labels()["meta.datumapis.com/upstream-namespace"].clone()
