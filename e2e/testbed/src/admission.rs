@@ -1,4 +1,4 @@
-//! The operator's webhooks under a certificate of the testbed, and the configuration by which API servers ask them.
+//! The operator's webhooks with a certificate of the testbed, and the configuration by which API servers call them.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{Testbed, binaries, control_plane::free_port, manifests};
 
-/// Where a manager serves its webhooks.
+/// The address and the certificate of a manager's webhooks.
 #[derive(Debug)]
 pub struct Webhooks {
     port: u16,
@@ -21,7 +21,7 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// A free port, and a folder with a certificate for it.
+    /// Reserves a free port, and creates a folder with a certificate for it.
     pub fn new(bed: &Testbed) -> Result<Self> {
         let certificates = bed.dir().join("admission");
         std::fs::create_dir_all(&certificates)?;
@@ -30,18 +30,18 @@ impl Webhooks {
         Ok(this)
     }
 
-    /// The port, on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What the manager's config file says of them, in YAML.
+    /// Returns the webhook section of the manager's config file, in YAML.
     pub fn config(&self) -> String {
         let dir = self.certificates.display();
         format!("webhookServer:\n  host: 127.0.0.1\n  port: {}\n  tls:\n    certDir: {dir}\n", self.port)
     }
 
-    /// Puts another of the testbed's certificates (`server`, `front-proxy`) in the place of the present one.
+    /// Replaces the certificate by another one of the testbed (`server`, `front-proxy`).
     pub fn serve_under(&self, name: &str) -> Result<()> {
         for (ending, file) in [("key", "tls.key"), ("crt", "tls.crt")] {
             let beside = self.certificates.join(format!("{file}.new"));
@@ -51,7 +51,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// From now on this project's API server asks them: the configuration of `config/`, at their address.
+    /// Configures this project's API server to call the webhooks: the configuration of `config/`, at their address.
     pub async fn ask_from(&self, project: &Client) -> Result<()> {
         let text = std::fs::read_to_string(binaries::root().join("config/base/webhook/validating.yaml"))?;
         let mut configuration = manifests::documents(&text)?.into_iter().next().context("no configuration")?;
@@ -65,7 +65,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// From now on this project's API server asks nobody.
+    /// Removes the configuration from this project's API server.
     pub async fn leave(&self, project: &Client) -> Result<()> {
         let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
         let all: Api<DynamicObject> = Api::all_with(project.clone(), &ApiResource::from_gvk(&kind));
@@ -74,7 +74,7 @@ impl Webhooks {
     }
 }
 
-/// Rules of a role, bound to a user in a namespace.
+/// Returns a role with these rules, bound to a user in a namespace.
 pub fn role(user: &str, namespace: &str, rules: &Value) -> [Value; 2] {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let metadata = json!({ "name": user, "namespace": namespace });
@@ -88,7 +88,7 @@ pub fn role(user: &str, namespace: &str, rules: &Value) -> [Value; 2] {
     ]
 }
 
-/// One rule of a role; every name when `names` is empty.
+/// Returns one rule of a role. It covers every name if `names` is empty.
 pub fn rule(group: &str, resources: &[&str], verbs: &[&str], names: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "verbs": verbs, "resourceNames": names })
 }

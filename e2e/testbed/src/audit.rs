@@ -1,4 +1,4 @@
-//! What the operator asked of an API server, from the server's own audit log.
+//! Requests of the operator, read from an API server's audit log.
 
 use std::{
     collections::BTreeSet,
@@ -13,53 +13,53 @@ use serde_json::Value;
 
 use crate::control_plane::ControlPlane;
 
-/// One request of the operator, answered.
+/// An answered request of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `get`, `list`, `watch`, `create`, `patch`, `update`, `delete`.
     pub verb: String,
     /// Plural, with `/status` for the subresource.
     pub resource: String,
-    /// Namespace, or nothing.
+    /// Namespace, or empty.
     pub namespace: String,
-    /// Name, or nothing.
+    /// Name, or empty.
     pub name: String,
-    /// Field manager that the request names, or nothing.
+    /// Field manager of the request, or empty.
     pub manager: String,
     /// Status code.
     pub code: u64,
-    /// When it was received.
+    /// Time at which the request was received.
     pub at: Timestamp,
 }
 
-/// A mark in an audit log; requests before it do not count.
+/// A position in an audit log. Earlier requests do not count.
 #[derive(Clone, Debug)]
 pub struct Audit {
     file: PathBuf,
     from: u64,
 }
 
-/// The parameter `fieldManager` of a request; those of ours need no decoding.
+/// Returns the parameter `fieldManager` of a request. The operator's names need no decoding.
 fn field_manager(uri: &str) -> String {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let named = query.split('&').find_map(|parameter| parameter.strip_prefix("fieldManager="));
     named.unwrap_or_default().to_owned()
 }
 
-/// A right as a role states it, and whether somebody who made use of it had it.
+/// A right as a role states it, used by a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
-    /// Who.
+    /// The user of the request.
     pub user: String,
     /// `group/plural`, with `/status` for the subresource.
     pub resource: String,
     /// The verb.
     pub verb: String,
-    /// Whether his roles have it.
+    /// True if the user's roles grant the right.
     pub had: bool,
 }
 
-/// The rights that one request makes use of: an apply that makes its object is one of two.
+/// Returns the rights that one request uses. An apply that creates its object uses two.
 fn uses_of(event: &Value) -> Vec<Use> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let target = &event["objectRef"];
@@ -76,7 +76,7 @@ fn uses_of(event: &Value) -> Vec<Use> {
 }
 
 impl Audit {
-    /// The rights that were made use of on a control plane since this moment; questions about oneself aside.
+    /// Returns the rights used on a control plane since this time, without self reviews.
     pub fn uses(plane: &ControlPlane, since: Timestamp) -> Result<BTreeSet<Use>> {
         let mut uses = BTreeSet::new();
         for line in BufReader::new(File::open(plane.audit_log())?).lines() {
@@ -89,14 +89,14 @@ impl Audit {
         Ok(uses)
     }
 
-    /// From now on.
+    /// Marks the current end of the log.
     pub fn mark(plane: &ControlPlane) -> Self {
         let file = plane.audit_log();
         let from = std::fs::metadata(&file).map_or(0, |meta| meta.len());
         Self { file, from }
     }
 
-    /// Every request since the mark, watches and leases aside.
+    /// Returns every request since the mark, without watches and leases.
     pub fn requests(&self) -> Result<Vec<Request>> {
         let mut file = File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.from))?;

@@ -1,5 +1,5 @@
-//! A backup of one control plane, restored as etcd does it for API servers that go on: with revisions raised, and the past
-//! compacted, so that nobody takes the old for the new. The other control planes on the same etcd are left as they are.
+//! A backup of one control plane. The restore raises the revisions and compacts the history, as etcd does for running API
+//! servers, so that no client mistakes old objects for new ones. The other control planes on the same etcd stay unchanged.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{control_plane::Etcd, prepared, process::signal};
 
-/// Everything that one control plane had in its etcd.
+/// All keys of one control plane in its etcd.
 #[derive(Debug)]
 pub struct Backup {
     plane: String,
@@ -22,18 +22,18 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// Of the control plane with this name.
+    /// Backs up the control plane with this name.
     pub(crate) async fn take(etcd: &Etcd, plane: &str) -> Result<Self> {
         let found = prepared::post(etcd, "/v3/kv/range", &range(plane)).await?;
         let text = |pair: &Value, field: &str| pair[field].as_str().unwrap_or_default().to_owned();
         let pairs = found["kvs"].as_array().into_iter().flatten();
-        // What passes by itself, a lease for instance, is of no use later.
+        // Temporary keys, such as those with a lease, are useless later.
         let stays = |pair: &&Value| pair["lease"].as_str().is_none_or(|lease| lease == "0");
         let pairs = pairs.filter(stays).map(|pair| (text(pair, "key"), text(pair, "value")));
         Ok(Self { plane: plane.to_owned(), pairs: pairs.collect() })
     }
 
-    /// Puts it in the place of what is there. The API server must not run.
+    /// Replaces the current content. The API server must not run.
     pub(crate) async fn restore(&self, etcd: &Etcd) -> Result<()> {
         prepared::post(etcd, "/v3/kv/deleterange", &range(&self.plane)).await?;
         for pairs in self.pairs.chunks(50) {
@@ -47,8 +47,8 @@ impl Backup {
     }
 }
 
-/// All that etcd had at one moment, with its revisions. An etcd that serves it is as old as it was then, as one is that was
-/// restored without raising them.
+/// All data of etcd at one moment, with its revisions. An etcd that serves it has the old revisions, like one restored without
+/// raising them.
 #[derive(Debug)]
 pub struct Snapshot {
     dir: PathBuf,
@@ -56,7 +56,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of this etcd, whose data lie in the folder `etcd`. It stands still meanwhile.
+    /// Copies the data of this etcd from the folder `etcd`. The process is stopped during the copy.
     pub(crate) fn take(etcd: &Etcd, dir: &Path) -> Result<Self> {
         let name = format!("etcd-{}", next());
         let pid = etcd.process.pid();
@@ -66,7 +66,7 @@ impl Snapshot {
         copied.map(|()| Self { dir: dir.into(), name })
     }
 
-    /// Serves it, from a copy of its own.
+    /// Starts an etcd on a copy of the snapshot.
     pub(crate) fn serve(&self, bin: &Path) -> Result<Etcd> {
         let served = format!("{}-{}", self.name, next());
         copy(&self.dir.join(&self.name), &self.dir.join(&served))?;
@@ -74,13 +74,13 @@ impl Snapshot {
     }
 }
 
-/// A number that no other folder has.
+/// Returns a number that no other folder uses.
 fn next() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {

@@ -29,36 +29,36 @@ use crate::{
 use self::objects::{admit, clusters_ready, locate, register};
 pub use self::objects::{announce, bind_location, interpreter};
 
-/// What to start.
+/// Options of a testbed.
 #[allow(clippy::struct_excessive_bools)] // each says whether somebody is there, independently of the others
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Cities, one cell each.
     pub cells: Vec<String>,
-    /// Which Karmada.
+    /// The Karmada to run.
     pub karmada: Flavour,
-    /// Whether Karmada evicts what is on a cluster with a `NoExecute` taint that its policy does not tolerate.
+    /// True if Karmada evicts from a cluster with a `NoExecute` taint that the policy does not tolerate.
     pub evict_tainted: bool,
-    /// Whether Instances are served by the provider stand-in.
+    /// True if the provider stand-in serves Instances.
     pub provider: bool,
-    /// Whether cells wait for networks, and how long the stand-in for network services takes to make one.
+    /// The time that the stand-in for network services needs for a network. `None` if cells do not wait for networks.
     pub networks: Option<Duration>,
-    /// Whether cells wait for the ConfigMaps and Secrets that Instances refer to.
+    /// True if cells wait for the ConfigMaps and Secrets that Instances refer to.
     pub data: bool,
-    /// More of the manager's config file, in YAML.
+    /// Additional lines of the manager's config file, in YAML.
     pub management: String,
-    /// More of the cells' config file, in YAML.
+    /// Additional lines of the cells' config file, in YAML.
     pub cell: String,
-    /// Whether cells wait for quota, which a stand-in grants in each project as far as its ResourceGrants last.
+    /// True if cells wait for quota. A stand-in grants it in each project up to the ResourceGrants.
     pub quota: bool,
-    /// Cities of cells that wait for neither networks nor quota, whatever the others do.
+    /// Cities of cells that wait for neither networks nor quota.
     pub bare: Vec<String>,
-    /// Whether there is a project; without one nobody but Karmada has anything to do.
+    /// True if there is a project. Without one, only Karmada has work to do.
     pub project: bool,
-    /// Projects behind a stand-in for Milo, the first of them on the API server of [`Testbed::project`], the others on
-    /// their own. None: the operator works on a single project.
+    /// Projects behind a stand-in for Milo. The first one uses the API server of [`Testbed::project`], and each other one has its
+    /// own. If empty, the operator works on a single project.
     pub projects: Vec<String>,
-    /// Folder for everything; a fresh one under the cache when absent. Removed at the end unless it was given.
+    /// Folder of all files. If absent, a new one under the cache, which is deleted at the end.
     pub dir: Option<PathBuf>,
 }
 
@@ -82,12 +82,12 @@ impl Default for Options {
     }
 }
 
-/// A running testbed. Dropping it ends every process of it.
+/// A running testbed. Dropping it ends all of its processes.
 #[derive(Debug)]
 pub struct Testbed {
-    // Dropped in this order: what uses the API servers, the API servers, etcd.
+    // The fields are dropped in this order: clients of the API servers, the API servers, etcd.
     neighbours: Vec<Worker>,
-    /// The way to the projects by path, with quota or with several projects.
+    /// The stand-in for Milo, if there are quota or several projects.
     pub milo: Option<Milo>,
     providers: BTreeMap<String, Provider>,
     stand_in: Option<StandIn>,
@@ -101,7 +101,7 @@ pub struct Testbed {
     /// The cells, by city.
     pub cells: BTreeMap<String, ControlPlane>,
     etcd: Etcd,
-    /// The project's own, once it was rewound.
+    /// The project's own etcd after a rewind.
     etcd_of_project: Option<Etcd>,
     options: Options,
     dir: PathBuf,
@@ -109,10 +109,10 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Starts everything and waits until it serves. `progress` gets a line now and then.
+    /// Starts everything and waits until it serves. `progress` gets an occasional line.
     ///
     /// # Errors
-    /// One line that says what is missing or did not come up.
+    /// Returns one line about the missing or failed component.
     pub async fn start(options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
         if let Flavour::Real { bin, crds } = &options.karmada {
             Real::check(bin, crds)?;
@@ -167,7 +167,7 @@ impl Testbed {
         Ok(bed)
     }
 
-    /// Gives the control planes what tests expect to find there, and starts whoever works on them beside the operator.
+    /// Creates the initial objects of the control planes, and starts the stand-ins.
     async fn furnish(&mut self, progress: &dyn Fn(&str)) -> Result<()> {
         let hub = self.hub.client().await?;
         interpreter(&hub).await?;
@@ -209,7 +209,7 @@ impl Testbed {
         clusters_ready(&hub, self.cells.len()).await
     }
 
-    /// Starts the way to the projects by path, and whoever grants quota in them.
+    /// Starts the stand-in for Milo, and the stand-ins that grant quota in its projects.
     async fn start_milo(&mut self) -> Result<Milo> {
         let milo = Milo::start(&self.dir, &self.project).await?;
         let first = self.options.projects.first().map_or("single", String::as_str);
@@ -236,7 +236,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// From now on the provider stand-in serves the Instances of all cells, or nobody does.
+    /// Starts or stops the provider stand-in for the Instances of all cells.
     pub async fn serve_instances(&mut self, served: bool) -> Result<()> {
         self.options.provider = served;
         self.providers.clear();
@@ -246,7 +246,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// From now on the provider stand-in serves the Instances of one cell, or nobody does.
+    /// Starts or stops the provider stand-in for the Instances of one cell.
     pub async fn serve_instances_of(&mut self, city: &str, served: bool) -> Result<()> {
         self.providers.remove(city);
         if served {
@@ -256,36 +256,36 @@ impl Testbed {
         Ok(())
     }
 
-    /// The control plane of a city's cell, to stop and start.
+    /// Returns the control plane of a city's cell, to stop and start it.
     pub fn cell_mut(&mut self, city: &str) -> Result<&mut ControlPlane> {
         self.cells.get_mut(city).with_context(|| format!("there is no cell {city}"))
     }
 
-    /// What it was started with.
+    /// Returns the options of the testbed.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What operators that start from now on are told of it. What stands already is not changed by it.
+    /// Returns the options for operators that start from now on. Running components do not change.
     pub fn options_mut(&mut self) -> &mut Options {
         &mut self.options
     }
 
-    /// Ends the stand-in for Karmada: from now on nobody does its work.
+    /// Stops the stand-in for Karmada without a replacement.
     pub fn stop_stand_in(&mut self) {
         self.stand_in = None;
     }
 
-    /// Ends the stand-in for Karmada and starts another, which remembers nothing (fact 56).
+    /// Restarts the stand-in for Karmada without its memory (fact 56).
     pub async fn restart_stand_in(&mut self) -> Result<()> {
         self.stand_in = None;
         self.start_stand_in().await
     }
 
-    /// Ends real Karmada's processes and starts those of another version on the same hub, as an upgrade does.
+    /// Upgrades real Karmada: stops its processes, and starts those of another version on the same hub.
     ///
     /// # Errors
-    /// When a process of the other version is missing or does not come up.
+    /// Returns an error if a process of the other version is missing or does not start.
     pub async fn upgrade_karmada(&mut self, bin: &Path, crds: &Path) -> Result<()> {
         Real::check(bin, crds)?;
         self.real = None;
@@ -295,34 +295,34 @@ impl Testbed {
         clusters_ready(&self.hub.client().await?, self.cells.len()).await
     }
 
-    /// Makes a city's cell a member of the hub once more, after its Cluster has gone.
+    /// Joins a city's cell to the hub again, after its Cluster was deleted.
     pub async fn join(&self, city: &str) -> Result<()> {
         let (hub, cell) = (self.hub.client().await?, self.cell(city)?);
         eventually("a cluster", || register(&hub, &self.dir, city, cell)).await?;
         clusters_ready(&hub, self.cells.len()).await
     }
 
-    /// The stand-in for Karmada, unless the real one runs.
+    /// Returns the stand-in for Karmada, or `None` with real Karmada.
     pub fn stand_in(&self) -> Option<&StandIn> {
         self.stand_in.as_ref()
     }
 
-    /// Whether its folder is still there when it has ended, for somebody to read.
+    /// True if the testbed's folder is kept after its end.
     pub fn is_kept(&self) -> bool {
         self.keep
     }
 
-    /// Folder of logs, kubeconfigs and data.
+    /// Returns the folder of logs, kubeconfigs and data.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The cell of a city.
+    /// Returns the cell of a city.
     pub fn cell(&self, city: &str) -> Result<&ControlPlane> {
         self.cells.get(city).with_context(|| format!("no cell {city}"))
     }
 
-    /// `NAME=path` lines, absolute, one per kubeconfig.
+    /// Returns lines `NAME=path` with absolute paths, one for each kubeconfig.
     pub fn env(&self) -> String {
         let line = |name: &str, plane: &ControlPlane| {
             let of = |user| plane.kubeconfig(&user).display().to_string();
@@ -345,7 +345,7 @@ impl Drop for Testbed {
     }
 }
 
-/// A folder of our own; those of processes that ended without clearing up are removed on the way.
+/// Returns a new folder, and deletes those of dead processes.
 fn fresh_dir() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for entry in fs::read_dir(binaries::cache()).into_iter().flatten().flatten() {
@@ -358,7 +358,7 @@ fn fresh_dir() -> PathBuf {
     binaries::cache().join(format!("run-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Brings a control plane up: with what earlier ones of its role have left, or by installing it, which is then kept.
+/// Starts a control plane with the prepared data of its role. If there is none, installs the role and keeps its data.
 async fn raise(plane: &mut ControlPlane, role: Role, etcd: &Etcd) -> Result<()> {
     let prepared = Prepared::of(role, plane.bin(), &role.files())?;
     let given = prepared.give(etcd, plane.name()).await?;
@@ -373,7 +373,7 @@ async fn raise(plane: &mut ControlPlane, role: Role, etcd: &Etcd) -> Result<()> 
     if role == Role::KarmadaHub { Ok(()) } else { plane.start_controllers() }
 }
 
-/// Tries until it works, as long as a server may take to start.
+/// Repeats an attempt until it succeeds, at most for the time that a server may take to start.
 pub async fn eventually<T, F: Future<Output = Result<T>>>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {

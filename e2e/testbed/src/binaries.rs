@@ -1,4 +1,4 @@
-//! Where etcd, kube-apiserver, kube-controller-manager and kubectl come from.
+//! Finds or builds etcd, kube-apiserver, kube-controller-manager and kubectl.
 
 use std::{
     fs::{self, File},
@@ -11,34 +11,35 @@ use anyhow::{Context, Result, bail};
 
 use crate::go_build::{self, Program};
 
-/// What a testbed runs, all of one Go module: `kubernetes/go.mod` in this crate.
+/// The programs of a testbed. All are of one Go module: `kubernetes/go.mod` in this crate.
 const SERVERS: [Program; 3] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
 ];
-/// What renders manifests, and what the suites' scripts call; of the same module.
+/// kubectl of the same module. It renders manifests, and the suites' scripts call it.
 const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
-/// Free disk that the build wants: sources, build cache and results.
+/// Free disk that the build needs for sources, build cache and results.
 const DISK_MIB: u64 = 6 * 1024;
-/// Free memory that a testbed wants.
+/// Free memory that a testbed needs.
 const MEMORY_MIB: u64 = 3 * 1024;
 
-/// The repository's root.
+/// Returns the repository's root.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().and_then(Path::parent).unwrap_or(here).to_path_buf()
 }
 
-/// Where everything that the testbed makes is kept.
+/// Returns the folder of everything that the testbed creates.
 pub fn cache() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("testbed")
 }
 
-/// A folder with the servers: `KUBEBUILDER_ASSETS` when set, else built once with Go, which takes some minutes.
+/// Returns a folder with the servers: `KUBEBUILDER_ASSETS` if it is set. Otherwise they are built once with Go, which takes some
+/// minutes.
 ///
 /// # Errors
-/// One line that says what is missing and how to get it.
+/// Returns one line about the missing program and how to get it.
 pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     enough_memory()?;
     let Some(assets) = assets() else { return built(&SERVERS, progress) };
@@ -53,10 +54,10 @@ pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     Ok(assets)
 }
 
-/// The same folder, with kubectl beside the servers.
+/// Returns the same folder with kubectl in addition.
 ///
 /// # Errors
-/// One line that says what is missing and how to get it.
+/// Returns one line about the missing program and how to get it.
 pub fn find_with_kubectl(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     match assets() {
         Some(assets) => Ok(assets),
@@ -68,11 +69,11 @@ fn assets() -> Option<PathBuf> {
     std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
 }
 
-/// A folder with these programs, as `kubernetes/go.mod` has them; those that are not there are built.
+/// Returns a folder with these programs in the version of `kubernetes/go.mod`, and builds missing ones.
 fn built(wanted: &[Program], progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let bin = cache().join("bin");
     fs::create_dir_all(&bin).with_context(|| bin.display().to_string())?;
-    // One build at a time, also among test binaries and a demo that start together.
+    // Only one build runs at a time, also among test binaries and a demo.
     let lock = File::create(bin.join(".lock"))?;
     lock.lock()?;
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");

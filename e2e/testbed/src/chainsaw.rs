@@ -1,4 +1,4 @@
-//! chainsaw, the program that runs the suites of `e2e/suites`, where somebody has installed it.
+//! chainsaw, the program that runs the suites of `e2e/suites`, if it is installed.
 
 use std::{
     fs::{self, File},
@@ -10,14 +10,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::{bed::Testbed, binaries, control_plane::ControlPlane, managers::Managers, operator::Operator, pki::User};
 
-/// What `CHAINSAW` names, or what is called so on the `PATH`; none when it does not run.
+/// Returns the program from `CHAINSAW` or the `PATH`, or `None` if it does not run.
 pub fn find() -> Option<PathBuf> {
     let program = std::env::var_os("CHAINSAW").map_or_else(|| PathBuf::from("chainsaw"), PathBuf::from);
     let runs = Command::new(&program).arg("version").output().is_ok_and(|out| out.status.success());
     runs.then_some(program)
 }
 
-/// What `chainsaw lint` has against a file, which holds a `test` or a `configuration`; nothing where it is valid.
+/// Returns the complaints of `chainsaw lint` about a file with a `test` or a `configuration`. `None` if the file is valid.
 pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
     let out = Command::new(program).args(["lint", what, "--file"]).arg(file).output()?;
     let said = [out.stdout, out.stderr].concat();
@@ -27,11 +27,11 @@ pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
 /// A run of the suites.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// chainsaw, as [`find`] returns it.
+    /// The program, from [`find`].
     pub program: PathBuf,
-    /// The suites for a testbed with networks and quota, or those for any other.
+    /// True for the suites that need networks and quota, false for all others.
     pub gated: bool,
-    /// More arguments for chainsaw.
+    /// Additional arguments of chainsaw.
     pub more: &'a [String],
     /// True if the output of chainsaw, thousands of lines, goes to the terminal. Otherwise it goes to `chainsaw.log` in the
     /// testbed's folder, and the error has its last lines if suites fail.
@@ -42,7 +42,7 @@ impl Run<'_> {
     /// Runs the suites on a testbed with these operators.
     ///
     /// # Errors
-    /// Suites fail. The error names the folder with the logs and objects of the testbed.
+    /// Returns an error if a suite fails. The error names the folder with the logs and objects of the testbed.
     pub async fn on(&self, bed: &Testbed, operators: &mut [Operator]) -> Result<()> {
         let said = bed.dir().join("chainsaw.log");
         if passes(self, bed, operators, &said).await? {
@@ -55,7 +55,7 @@ impl Run<'_> {
     }
 }
 
-/// The last lines of chainsaw's output.
+/// Returns the last lines of chainsaw's output.
 fn end_of(said: &Path) -> String {
     const LINES: usize = 80;
     let said = fs::read_to_string(said).unwrap_or_default();
@@ -74,7 +74,7 @@ async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], said: 
         .env("KUBECONFIG", of(&bed.project))
         .arg(format!("--cluster=downstream={}", of(&bed.hub)))
         .args(bed.cells.iter().map(|(city, cell)| format!("--cluster=pop-{city}={}", of(cell))))
-        // Where `e2e/manager` asks for them to be stopped and started.
+        // The port at which `e2e/manager` stops and starts managers.
         .env("TESTBED_MANAGERS", managers.port()?.to_string())
         .kill_on_drop(true);
     // The suites' scripts call kubectl.
@@ -91,8 +91,7 @@ async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], said: 
     }
 }
 
-/// Writes what every control plane holds of ours and of Karmada's, without what Secrets contain, and what everybody has
-/// logged, into `dir`.
+/// Writes the operator's and Karmada's objects on every control plane and all logs into `dir`, without the content of Secrets.
 fn dump(bed: &Testbed, dir: &Path) -> Result<()> {
     const OURS: &str = "workloads,workloaddeployments,instances,namespaces,events.events.k8s.io";
     const OF_HUB: &str =

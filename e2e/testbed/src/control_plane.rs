@@ -1,4 +1,4 @@
-//! One API server with its controller manager, over a shared etcd.
+//! An API server with its controller manager, on a shared etcd.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -21,13 +21,13 @@ use crate::{
     process::Process,
 };
 
-/// A free port on 127.0.0.1, below those that the system gives to outgoing connections: of these, one may be taken
-/// between now and the moment that a server asks for it.
+/// Returns a free port on 127.0.0.1 below the range of outgoing connections. A port of that range could be taken before the
+/// server uses it.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 15_000;
     const COUNT: u16 = 17_000;
-    // Processes that run side by side begin at different places.
+    // Parallel processes start at different ports.
     let begin = u16::try_from(std::process::id() % u32::from(COUNT))?;
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -39,11 +39,11 @@ pub fn free_port() -> Result<u16> {
     bail!("no free port between {FIRST} and {}", FIRST + COUNT)
 }
 
-/// How long a server may take to come up, which takes seconds where nothing else runs, and minutes on a small machine on
-/// which everything starts at once.
+/// Longest time for the start of a server. It takes seconds on an idle machine, and minutes on a small one that starts everything
+/// at once.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(4);
 
-/// Whether this machine has memory for many API servers, each of which takes a third of a GiB.
+/// True if this machine has memory for many API servers. Each takes a third of a GiB.
 pub fn has_much_memory() -> bool {
     const MUCH_KIB: u64 = 14 << 20;
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -51,10 +51,10 @@ pub fn has_much_memory() -> bool {
     total.is_some_and(|kib: u64| kib >= MUCH_KIB)
 }
 
-/// Who gives tokens of ServiceAccounts, as every API server of a testbed calls itself where nobody says otherwise.
+/// The default issuer of ServiceAccount tokens on every API server.
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// etcd, shared by every API server under prefixes of their own.
+/// An etcd that all API servers share, each under its own prefix.
 #[derive(Debug)]
 pub struct Etcd {
     /// Its process.
@@ -69,7 +69,7 @@ impl Etcd {
         Self::serve(dir, "etcd", bin)
     }
 
-    /// Starts it on what lies in the folder of this name, if anything does.
+    /// Starts etcd on the data in the folder of this name.
     pub(crate) fn serve(dir: &Path, name: &str, bin: &Path) -> Result<Self> {
         let (client, peer) = (free_port()?, free_port()?);
         let url = format!("http://127.0.0.1:{client}");
@@ -95,16 +95,16 @@ pub struct ControlPlane {
     bin: PathBuf,
     etcd: String,
     port: u16,
-    /// Under which its tokens of ServiceAccounts are given, the first of those that it believes.
+    /// Issuers that the API server accepts. It issues ServiceAccount tokens under the first.
     issuers: Vec<String>,
-    /// Whose tokens it believes beside its own.
+    /// Configuration file of an additionally trusted issuer.
     trusted: Option<PathBuf>,
     api_server: Option<Process>,
     controllers: Option<Process>,
 }
 
 impl ControlPlane {
-    /// A control plane that does not run yet.
+    /// Returns a control plane that does not run yet.
     pub fn new(dir: &Path, bin: &Path, etcd: &str, name: &str) -> Result<Self> {
         let this = Self {
             name: name.into(),
@@ -123,23 +123,23 @@ impl ControlPlane {
         Ok(this)
     }
 
-    /// Its name: `project`, `hub`, `cell-<city>`.
+    /// Returns its name: `project`, `hub`, `cell-<city>`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Has the API server read from another etcd, from its next start on.
+    /// Makes the API server use another etcd after its next start.
     pub(crate) fn move_to(&mut self, etcd: &Etcd) {
         self.etcd.clone_from(&etcd.url);
     }
 
-    /// Gives tokens under an issuer of its own from its next start on, and believes those that it has given before.
+    /// Makes the API server issue tokens under another issuer after its next start. Earlier tokens stay valid.
     pub fn issue_as(&mut self, issuer: &str) {
         self.issuers.insert(0, issuer.into());
     }
 
-    /// Believes what another control plane says in its tokens for this audience, from its next start on: whoever has one is
-    /// called as he is there. That one must show its keys to whoever asks.
+    /// Makes the API server accept another control plane's tokens for this audience after its next start. The user names stay the
+    /// same. The other control plane must serve its keys without credentials.
     pub fn trust(&mut self, other: &Self, audience: &str) -> Result<()> {
         let issuer = other.issuers.first().context("no issuer")?;
         let config = json!({
@@ -159,32 +159,32 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Folder of the programs that it runs.
+    /// Returns the folder of its programs.
     pub(crate) fn bin(&self) -> &Path {
         &self.bin
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A kubeconfig file for `user`.
+    /// Returns the path of the kubeconfig for `user`.
     pub fn kubeconfig(&self, user: &User) -> PathBuf {
         self.dir.join(format!("{}{}.kubeconfig", self.name, user.suffix()))
     }
 
-    /// Writes a kubeconfig file for one more user.
+    /// Writes the kubeconfig of another user.
     pub(crate) fn admit(&self, user: &User) -> Result<()> {
         pki::kubeconfig(&self.dir, &self.name, self.port, user).map(drop)
     }
 
-    /// A client with every right.
+    /// Returns a client with every right.
     pub async fn client(&self) -> Result<Client> {
         client(&self.kubeconfig(&User::Admin)).await
     }
 
-    /// Starts the API server, the first time or after [`Self::stop_api_server`], on the same port.
+    /// Starts the API server for the first time or after [`Self::stop_api_server`], on the same port.
     pub fn start_api_server(&mut self) -> Result<()> {
         let file = |name: &str| self.dir.join(name).display().to_string();
         let mut command = Command::new(self.bin.join("kube-apiserver"));
@@ -203,7 +203,7 @@ impl ControlPlane {
             .args(self.issuers.iter().map(|issuer| format!("--service-account-issuer={issuer}")))
             .args(self.trusted.iter().map(|file| format!("--authentication-config={}", file.display())))
             .args([
-                // The second is the one that tokens of `config/` are for.
+                // The second one is the audience of the tokens in `config/`.
                 "--api-audiences=https://kubernetes.default.svc,https://karmada-apiserver.karmada-system.svc.cluster.local:5443",
                 "--service-cluster-ip-range=10.96.0.0/16",
             ])
@@ -219,7 +219,7 @@ impl ControlPlane {
             .arg(format!("--audit-policy-file={}", file("audit.yaml")))
             .arg(format!("--audit-log-path={}", self.audit_log().display()))
             .args([
-                // Whoever makes an owner wait for what it owns needs a right for it.
+                // With this plugin, an owner reference that blocks the owner's deletion needs a right.
                 "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
                 "--disable-admission-plugins=ServiceAccount",
                 "--enable-priority-and-fairness=false",
@@ -234,12 +234,12 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills the API server: this control plane is away.
+    /// Kills the API server, so that the control plane is unavailable.
     pub fn stop_api_server(&mut self) {
         self.api_server = None;
     }
 
-    /// Every request of the operator that the API server has answered, one JSON object a line.
+    /// Returns the audit log: every answered request of the operator, one JSON object a line.
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join(format!("audit-{}.log", self.name))
     }
@@ -269,8 +269,8 @@ impl ControlPlane {
         }
     }
 
-    /// Starts the controller manager: namespace deletion and garbage collection. Once the definitions are in, for the
-    /// garbage collector looks for new ones only every half minute.
+    /// Starts the controller manager for namespace deletion and garbage collection. Start it after the installation, because the
+    /// garbage collector looks for new definitions only every half minute.
     pub fn start_controllers(&mut self) -> Result<()> {
         let name = format!("controllers-{}", self.name);
         let mut command = Command::new(self.bin.join("kube-controller-manager"));
@@ -288,13 +288,13 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        // Controllers before their server, both before etcd, which the testbed drops last.
+        // The controllers end before their server, and both before etcd, which the testbed drops last.
         self.controllers = None;
         self.api_server = None;
     }
 }
 
-/// A client from a kubeconfig file.
+/// Returns a client for a kubeconfig file.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -302,7 +302,7 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A GET of a path, for [`Client::request_text`].
+/// Returns a GET request of a path, for [`Client::request_text`].
 pub fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(Vec::new())?)
 }

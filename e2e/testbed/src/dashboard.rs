@@ -1,4 +1,4 @@
-//! The Grafana board of the manager, made from one table.
+//! The manager's Grafana dashboard, generated from one table.
 
 mod rows;
 
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use self::rows::{Panel, ROWS};
 
-/// Where the board stands, from the repository's root.
+/// Path of the dashboard, from the repository's root.
 pub const FILE: &str = "config/components/dashboards/compute-manager.json";
 
 /// Columns of Grafana's grid.
 const WIDTH: usize = 24;
-/// Panels beside each other.
+/// Panels in one row of the grid.
 const BESIDE: usize = 3;
 /// Rows of the grid that a panel takes.
 const HEIGHT: usize = 8;
 
-/// The labels that every query selects by.
+/// Label selector of every query.
 const TARGET: &str = "job=~\"$job\",namespace=~\"$namespace\",pod=~\"$pod\"";
 
-/// The board, as Grafana imports it.
+/// Returns the dashboard in Grafana's import format.
 pub fn text() -> String {
     let mut panels = Vec::new();
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! Definitions of other projects' kinds, as the Go modules have them whose versions are in `definitions/go.mod` in this crate:
-//! nothing of them is checked in, and `go.sum` says what they must be.
+//! Definitions of other projects' kinds, from the Go modules in `definitions/go.mod` of this crate. The repository has no copy.
+//! `go.sum` pins their content.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::binaries::root;
 
-/// The modules, with the files in them that our manifests have objects of.
+/// The modules, with the files that define kinds of the manifests.
 const FILES: [(&str, &[&str]); 3] = [
     (
         "github.com/cert-manager/cert-manager",
@@ -35,10 +35,10 @@ struct Module {
     error: Option<String>,
 }
 
-/// The text of each definition, by its file's name; none where there is no Go. The modules are fetched once, in a few seconds.
+/// Returns the text of each definition by its file name, or `None` without Go. The modules are fetched once, in a few seconds.
 ///
 /// # Errors
-/// What Go says: a module cannot be had, or is not what it was.
+/// Returns Go's message if a module is unavailable or has changed.
 pub fn of_others() -> Result<Option<BTreeMap<&'static str, String>>> {
     let mut go = Command::new("go");
     go.current_dir(root().join("e2e/testbed/definitions")).args(["mod", "download", "-json"]);

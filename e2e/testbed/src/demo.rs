@@ -1,4 +1,4 @@
-//! One command that shows a Workload on its way (project, hub, two cells, and back), and what keeps it there.
+//! A command that shows a Workload on its path (project, hub, two cells, and back), and how it survives failures.
 
 mod story;
 mod view;
@@ -32,11 +32,11 @@ use crate::{
 };
 
 const NAMESPACE: &str = "demo";
-/// How long each part of the story may take.
+/// Longest time for each part of the demo.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long the network services take for a network: long enough to be seen.
+/// Time that the network services need for a network. It is long enough to be visible.
 const NETWORK: Duration = Duration::from_millis(400);
-/// Project, its Workload, and how many Instances its quota allows at first: the first project wants one more.
+/// Each project with its Workload and the number of Instances in its initial quota. The first project needs one more.
 const TENANTS: [(&str, &str, i64); 2] = [("shop", "hello", 3), ("lab", "probe", 1)];
 
 /// Starts a federation and the operator, applies Workloads in two projects, and shows their way.
@@ -57,13 +57,13 @@ pub struct Args {
     pub karmada_crds: Option<PathBuf>,
 }
 
-/// Runs the scenario with the operator's binary that `build` gives, and prints what comes of it.
+/// Runs the demo with the operator's binary from `build`, and prints the result.
 ///
-/// Without `once` it stays up for ever.
+/// Without `once` it stays up until it is interrupted.
 ///
 /// # Errors
 ///
-/// When the federation cannot be started, or a step of the scenario does not end.
+/// Returns an error if the federation does not start, or a step does not end.
 pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBuf>) -> Result<Outcome> {
     let began = Instant::now();
     let progress = |text: &str| eprintln!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
@@ -71,7 +71,7 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
         (Some(bin), Some(crds)) => Flavour::Real { bin: bin.clone(), crds: crds.clone() },
         _ => Flavour::StandIn,
     };
-    // The operator and the servers are built side by side, where they have to be: neither leaves a core idle.
+    // The operator and the servers are built in parallel if necessary, to use all cores.
     let (binary, servers) = std::thread::scope(|both| {
         let servers = both.spawn(|| binaries::find(&progress));
         (build(&progress), servers.join())
@@ -143,8 +143,8 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
     std::future::pending().await
 }
 
-/// What a tenant has before the first Workload: a namespace, a network in it, a budget, and rights; and a Secret that she may
-/// not read.
+/// Creates a tenant's initial objects: a namespace, a network, a budget and rights. Creates also a Secret without permission for
+/// the tenant.
 async fn prepare(project: &Client, budget: i64) -> Result<()> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     manifests::apply_value(project, namespace).await?;
@@ -173,7 +173,7 @@ async fn prepare(project: &Client, budget: i64) -> Result<()> {
     Ok(())
 }
 
-/// The sample for its own name; for any other a smaller one, in one city.
+/// Returns the sample under its own name. Under any other name, returns a smaller one in one city.
 fn sample(name: &str) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(binaries::root().join("config/samples/workload.yaml"))?;
     let mut objects = manifests::documents(&text)?;
@@ -188,22 +188,22 @@ fn sample(name: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What came of it.
+/// The result of the demo.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Whether all went as it should.
+    /// True if everything succeeded.
     pub ok: bool,
-    /// Seconds from the Workloads to the last ready Instance.
+    /// Seconds from the creation of the Workloads to the last ready Instance.
     pub seconds: f64,
-    /// The Instance that waited for quota, and what it said.
+    /// The Instance that waited for quota, with its message.
     pub over_quota: Option<(String, String)>,
-    /// What each project saw of its cities.
+    /// The cities of each project, as the project shows them.
     pub projects: BTreeMap<String, Value>,
-    /// What happened then, and how long it took to be well again.
+    /// The steps, each with the time until everything was restored.
     pub steps: Vec<(Step, Duration)>,
 }
 
-/// Where the table goes. On a terminal it is updated in place, elsewhere each change is a line.
+/// Output of the table. On a terminal it is updated in place. Elsewhere each change is a line.
 struct Screen {
     live: bool,
     applied: Instant,
@@ -218,7 +218,7 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// Shows what is seen until `enough`, or until patience ends.
+    /// Shows the state until `enough` returns true or the time is over.
     async fn watch(&mut self, view: &View, enough: impl Fn(&Seen) -> bool) -> Result<Seen> {
         let began = Instant::now();
         loop {
@@ -241,7 +241,7 @@ impl Screen {
         }
     }
 
-    /// A line of the story, below what is shown.
+    /// Prints a line of the demo below the table.
     fn say(&mut self, text: &str) {
         self.drawn = 0;
         let seconds = self.applied.elapsed().as_secs_f64();

@@ -1,5 +1,5 @@
-//! A control plane under an authority of its own, as a Karmada is that its chart has installed: the servers of the testbed have
-//! one for all, with which whoever believes the wrong one would not be noticed.
+//! A proxy of a control plane with its own certificate authority, like a Karmada that its chart has installed. The servers of a
+//! testbed share one authority, which would hide a client that trusts the wrong one.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     proxy,
 };
 
-/// The door; it ends when dropped.
+/// A proxy that ends when dropped.
 #[derive(Debug)]
 pub struct Door {
     port: u16,
@@ -27,7 +27,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door to `plane`, which passes everything on as it is.
+    /// Starts a proxy of `plane` that forwards everything unchanged.
     pub async fn to(plane: &ControlPlane, dir: &Path) -> Result<Self> {
         let dir = dir.join(format!("door-{}", plane.name()));
         fs::create_dir_all(&dir)?;
@@ -49,17 +49,17 @@ impl Door {
         Ok(Self { port, dir, kubeconfig, _worker: worker })
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The certificate of its authority.
+    /// Returns the certificate of its authority.
     pub fn authority(&self) -> Result<String> {
         Ok(fs::read_to_string(self.dir.join("ca.crt"))?)
     }
 
-    /// The way through it with every right.
+    /// Returns a kubeconfig with every right through the proxy.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

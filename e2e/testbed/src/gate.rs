@@ -1,5 +1,5 @@
-//! A door in front of control planes that falls shut for a place after so many writes there: what the process behind it
-//! has written by then stands, and what it would have done next never happens. It can also hold up a single request.
+//! A proxy of control planes that closes for a place after a number of writes. Earlier writes of the process behind it are done,
+//! and later ones never happen. It can also delay a single request.
 
 use std::{
     net::Ipv4Addr,
@@ -20,45 +20,44 @@ use crate::{
     proxy::{self, Answer},
 };
 
-/// How many writes may still pass, place by place, through all the gates that share it. Places that it does not know
-/// are open.
+/// The writes that may still pass, by place, through all gates that share it. Unknown places are unlimited.
 #[derive(Debug, Default)]
 pub struct Budget {
     places: Mutex<Vec<Place>>,
 }
 
-/// Namespaces that belong together, and what may still be written there.
+/// Related namespaces with a common budget.
 #[derive(Debug)]
 struct Place {
     namespaces: Vec<String>,
     left: u64,
-    /// Method and path of each write that was made.
+    /// Method and path of each write.
     spent: Vec<String>,
 }
 
-/// What becomes of a write.
+/// The handling of a write.
 enum Fate {
-    /// It is made, and answered.
+    /// The write is forwarded and answered.
     Passes,
-    /// It is made, and nobody learns of it: it is the last one.
+    /// The last write: it is forwarded, but its answer is lost.
     IsTheLast,
-    /// It is not made.
+    /// The write is not forwarded.
     IsTooLate,
 }
 
 impl Budget {
-    /// So many writes from now on in these namespaces, on whichever control plane.
+    /// Allows this number of writes from now on in these namespaces, on any control plane.
     pub fn set(&self, namespaces: &[&str], writes: u64) {
         let namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
         self.places().push(Place { namespaces, left: writes, spent: Vec::new() });
     }
 
-    /// Whether the last write in this namespace has been made.
+    /// True if the budget of this namespace is used up.
     pub fn is_spent(&self, namespace: &str) -> bool {
         self.places().iter().any(|place| place.left == 0 && place.namespaces.iter().any(|name| name == namespace))
     }
 
-    /// Writes in this namespace since its budget was set, each by its method and path.
+    /// Returns the writes in this namespace since its budget was set, each with method and path.
     pub fn spent(&self, namespace: &str) -> Vec<String> {
         let places = self.places();
         let of_namespace = |place: &&Place| place.namespaces.iter().any(|name| name == namespace);
@@ -85,7 +84,7 @@ impl Budget {
     }
 }
 
-/// A request that is stopped on its way until somebody lets it go on.
+/// Delays a request until it is released.
 #[derive(Debug, Default)]
 pub struct Hold {
     wanted: Mutex<Option<(Method, String)>>,
@@ -94,17 +93,17 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Stops the next request of this method whose path ends so.
+    /// Delays the next request with this method and end of path.
     pub fn next(&self, method: Method, path: &str) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some((method, path.to_owned()));
     }
 
-    /// Waits until it has been stopped.
+    /// Waits until the request is delayed.
     pub async fn caught(&self) {
         self.caught.notified().await;
     }
 
-    /// Lets it go on.
+    /// Releases the request.
     pub fn release(&self) {
         self.released.notify_one();
     }
@@ -124,7 +123,7 @@ impl Hold {
     }
 }
 
-/// The gate; it ends when dropped.
+/// A gate that ends when dropped.
 #[derive(Debug)]
 pub struct Gate {
     kubeconfig: PathBuf,
@@ -133,12 +132,12 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate in front of `plane`. Leases pass without counting.
+    /// Starts a gate in front of `plane`. Leases do not count.
     pub async fn start(dir: &Path, plane: &ControlPlane, budget: &Arc<Budget>) -> Result<Self> {
         Self::start_for(&User::Operator, dir, plane, budget).await
     }
 
-    /// The same for another user.
+    /// Starts a gate for another user.
     pub async fn start_for(user: &User, dir: &Path, plane: &ControlPlane, budget: &Arc<Budget>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -153,12 +152,12 @@ impl Gate {
         Ok(Self { kubeconfig, hold, _worker: worker })
     }
 
-    /// Requests can be stopped on their way.
+    /// Returns the hold for single requests.
     pub fn hold(&self) -> &Hold {
         &self.hold
     }
 
-    /// That user's way through it.
+    /// Returns the user's kubeconfig through the gate.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

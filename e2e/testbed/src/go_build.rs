@@ -1,4 +1,4 @@
-//! Programs that are built with Go, in one call, and how far that is.
+//! Builds several Go programs in one call, and reports the progress.
 
 use std::{
     fs,
@@ -12,18 +12,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::meter::Meter;
 
-/// A program, and its package.
+/// Name and package of a program.
 pub type Program = (&'static str, &'static str);
 
-/// The version that Kubernetes' programs say they are: that of `kubernetes/go.mod` in this crate.
+/// Version of the Kubernetes programs: that of `kubernetes/go.mod` in this crate.
 const LD_FLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
                         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36";
 
-/// Builds programs of a Go module into `bin`. They have most of their packages in common: in one call each is compiled once,
-/// and what is linked is linked side by side.
+/// Builds programs of a Go module into `bin`. One call compiles each shared package once, and links in parallel.
 ///
 /// # Errors
-/// One line: Go's last.
+/// Returns Go's last line.
 pub fn build(module: &Path, bin: &Path, programs: &[Program], progress: &dyn Fn(&str)) -> Result<()> {
     let started = Instant::now();
     let names = programs.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -67,7 +66,7 @@ fn packages(programs: &[Program]) -> impl Iterator<Item = &'static str> {
     programs.iter().map(|(_, package)| *package)
 }
 
-/// How many packages are to be compiled: those of which Go keeps nothing from before. Fetches the sources.
+/// Returns the number of packages to compile, without those in Go's cache. Fetches the sources.
 fn stale(module: &Path, programs: &[Program]) -> Result<usize> {
     let mut go = go(module, "list");
     let out = go.args(["-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"]).args(packages(programs)).output()?;
@@ -78,7 +77,7 @@ fn stale(module: &Path, programs: &[Program]) -> Result<usize> {
     Ok(out.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count())
 }
 
-/// What Go calls the program of a package: its last part that is no version.
+/// Returns Go's name of a package's program: the last part of the path that is no version.
 fn built_as(package: &str) -> &str {
     let is_version = |part: &&str| {
         let digits = part.strip_prefix('v').unwrap_or_default();
@@ -87,7 +86,7 @@ fn built_as(package: &str) -> &str {
     package.rsplit('/').find(|part| !is_version(part)).unwrap_or(package)
 }
 
-/// Whether a line of `go build -v` is a package that is being compiled, and not a word about something else.
+/// True if a line of `go build -v` is a compiled package and no other message.
 fn is_package(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#') && !line.contains(char::is_whitespace)
 }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_told_from_other_words() {
+    fn package_lines_are_distinguished_from_messages() {
         for line in ["go: downloading x v1", "# a/b", "", "    a.go:1: warning"] {
             assert!(!is_package(line), "{line}");
         }
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_calls_a_program_is_known() {
+    fn go_program_names_skip_the_version() {
         for (package, name) in [
             ("go.etcd.io/etcd/server/v3", "server"),
             ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),

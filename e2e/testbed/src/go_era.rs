@@ -1,4 +1,4 @@
-//! A federation as the Go operator leaves it, written by a program of its language: `e2e/go-era`.
+//! A federation in the state that the Go operator leaves, written by the Go program `e2e/go-era`.
 
 use std::{
     ffi::OsStr,
@@ -15,27 +15,27 @@ use crate::{
     pki::User,
 };
 
-/// Whether the program can be had on this machine.
+/// The result of the build.
 #[derive(Debug)]
 pub enum Program {
-    /// It was built, or its parts have not changed since.
+    /// The binary.
     Built(PathBuf),
-    /// Go or a module is missing, and what it said.
+    /// Go or a module is missing. Contains the message.
     Missing(String),
 }
 
-/// Builds the program: a minute on two cores the first time, seconds later, as Go keeps what it has compiled.
+/// Builds the program. The first build takes a minute on two cores, later ones take seconds.
 ///
-/// It is called `manager`, as servers take a program's name for the field manager of every write that names none.
+/// The binary is called `manager`, because servers use the name of a program as its field manager.
 ///
 /// # Errors
-/// What the compiler says: that is a mistake in the program, not something that a machine lacks.
+/// Returns the compiler's message for a mistake in the program. A missing Go is no error.
 pub fn build() -> Result<Program> {
     let module = root().join("e2e/go-era");
     let binary = cache().join("go-era/manager");
     let dir = binary.parent().context("no folder")?;
     fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
-    // One build at a time, also among test binaries that start together.
+    // Only one build runs at a time, also among test binaries.
     let lock = File::create(dir.join(".lock"))?;
     lock.lock()?;
     for arguments in [&["version"][..], &["mod", "download"]] {
@@ -62,10 +62,10 @@ fn last_line(done: &Output) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
 }
 
-/// Lets the program write everything in these namespaces of a bed's project, side by side, and waits until it has.
+/// Runs the program in these namespaces of a bed's project, and waits for its end.
 ///
 /// # Errors
-/// What the program says that it has waited for in vain, or was refused.
+/// Returns the program's message if a wait times out or a write is refused.
 pub async fn write(program: &Path, bed: &Testbed, namespaces: &[&str]) -> Result<()> {
     let file = |plane: &crate::control_plane::ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(program);

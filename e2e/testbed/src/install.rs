@@ -1,4 +1,4 @@
-//! What is installed on each control plane before anybody works there: definitions, roles, and who has them.
+//! Installs definitions, roles and bindings on each control plane.
 
 use std::{fs, path::PathBuf};
 
@@ -14,26 +14,26 @@ use serde_json::{Value, json};
 
 use crate::{bed::eventually, binaries, control_plane::ControlPlane, karmada::Flavour, manifests};
 
-/// What a control plane is for.
+/// The purpose of a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Tenants write there.
+    /// A project, in which tenants write.
     Project,
     /// The hub, with the stand-in's definitions of Karmada's kinds.
     Hub,
-    /// The hub, on which Karmada installs its own definitions.
+    /// The hub with Karmada's own definitions.
     KarmadaHub,
-    /// Instances run there.
+    /// A cell, in which Instances run.
     Cell,
 }
 
 impl Role {
-    /// The role of a hub.
+    /// Returns the role of a hub.
     pub(crate) fn hub(flavour: &Flavour) -> Self {
         if *flavour == Flavour::StandIn { Self::Hub } else { Self::KarmadaHub }
     }
 
-    /// Its name, of which none is the beginning of another's.
+    /// Returns its name. No name is a prefix of another.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Project => "project",
@@ -43,7 +43,7 @@ impl Role {
         }
     }
 
-    /// The files that are installed there.
+    /// Returns the files to install.
     pub(crate) fn files(self) -> Vec<PathBuf> {
         let root = binaries::root();
         let kinds = ["workloads", "workloaddeployments", "instances"];
@@ -71,10 +71,10 @@ impl Role {
     }
 }
 
-/// Installs what belongs on a control plane of this role, all of it side by side.
+/// Installs the files of this role in parallel.
 pub(crate) async fn install(plane: &ControlPlane, role: Role) -> Result<()> {
     let client = plane.client().await?;
-    // Some of the roles are in it.
+    // Some of the roles are in this namespace.
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "compute-system" } });
     manifests::apply_value(&client, namespace).await?;
     let mut objects: Vec<Value> = Vec::new();
@@ -82,7 +82,7 @@ pub(crate) async fn install(plane: &ControlPlane, role: Role) -> Result<()> {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         objects.extend(manifests::documents(&text)?);
     }
-    // What constrains objects of a kind is refused while the API server does not know the kind.
+    // An API server refuses a policy about a kind that it does not know yet.
     let (definitions, others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object["kind"] == "CustomResourceDefinition");
     try_join_all(definitions.into_iter().map(|object| manifests::apply_value(&client, object))).await?;
@@ -91,8 +91,8 @@ pub(crate) async fn install(plane: &ControlPlane, role: Role) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every definition of this role is served, and says so of itself: an API server serves one a while before it
-/// calls it established, and one that starts with a definition that is not yet never calls it so.
+/// Waits until every definition of this role is served and established. An API server serves a definition a while before it is
+/// established. A server that starts with one that is not established never establishes it.
 pub(crate) async fn served(client: &Client, role: Role) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut kinds = Vec::new();

@@ -1,6 +1,7 @@
-//! A federation as plain local processes on 127.0.0.1, without containers and without root: etcd, an API server and a
-//! controller manager for a project, a hub and each cell; Karmada, real or a stand-in; a stand-in for the provider that
-//! runs Instances, for network services, quota and Milo's way to the projects. It serves the tests, the demo and the benchmarks, and is usable by kubectl.
+//! A federation as plain local processes on 127.0.0.1, without containers and without root. It has etcd, and an API server and a
+//! controller manager for a project, a hub and each cell. Karmada is real or a stand-in. Further stand-ins replace the provider
+//! of Instances, network services, quota and Milo. The testbed serves the tests, the demo and the benchmarks, and works with
+//! kubectl.
 
 pub mod admission;
 pub mod audit;

@@ -1,5 +1,5 @@
-//! Ends managers and starts them again for a script, `e2e/manager`: it connects to a port, says `stop NAME` or `start NAME` in one
-//! line, and is answered in one.
+//! Stops and starts managers for the script `e2e/manager`. The script connects to a port, sends `stop NAME` or `start NAME` in
+//! one line, and gets an answer of one line.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -11,31 +11,31 @@ use tokio::{
 
 use crate::operator::Operator;
 
-/// How long a manager may take to end; what Kubernetes gives a pod.
+/// Longest time until a manager ends. Kubernetes gives a pod the same time.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Where it is asked.
+/// The port for requests.
 #[derive(Debug)]
 pub(crate) struct Managers {
     listener: TcpListener,
 }
 
 impl Managers {
-    /// Takes a free port.
+    /// Reserves a free port.
     pub(crate) async fn listen() -> Result<Self> {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await? })
     }
 
-    /// The port.
+    /// Returns the port.
     pub(crate) fn port(&self) -> Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Does what it is asked, one thing after the other, for as long as it is waited for.
+    /// Handles requests one by one until it is dropped.
     pub(crate) async fn serve(&self, operators: &mut [Operator]) -> Result<()> {
         loop {
             let (stream, _) = self.listener.accept().await?;
-            // Whoever asks and is gone before the answer has asked all the same.
+            // If the client is gone before the answer, the request still counts.
             let _ = answer(stream, operators).await;
         }
     }
@@ -63,7 +63,7 @@ async fn carry_out(asked: &str, operators: &mut [Operator]) -> Result<()> {
             0 => Ok(()),
             code => bail!("{name} ended with {code}: {}", operator.process.tail()),
         },
-        // It may be asked for to be sure that it runs.
+        // A start request may only make sure that the manager runs.
         "start" if operator.process.exit_code().is_none() => Ok(()),
         "start" => operator.start_again().await,
         other => bail!("{other}? stop or start"),

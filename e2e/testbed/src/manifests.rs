@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::binaries;
 
-/// The YAML of a folder with a kustomization, by kubectl's kustomize.
+/// Renders a folder with a kustomization with kubectl's kustomize.
 pub fn kustomize(dir: &Path) -> Result<String> {
     let kubectl = binaries::find_with_kubectl(&|text| eprintln!("testbed: {text}"))?.join("kubectl");
     let out = Command::new(kubectl).arg("kustomize").arg(dir).output()?;
@@ -39,7 +39,7 @@ pub async fn apply_value(client: &Client, object: Value) -> Result<DynamicObject
     api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("cannot apply {kind} {name}"))
 }
 
-/// Creates one object, or merges it into the one that is there: for servers that may not know server-side apply.
+/// Creates one object, or merges it into the existing one, for servers without server-side apply.
 pub async fn create_or_merge(client: &Client, object: Value) -> Result<()> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let api = api(client, &object)?;
@@ -53,7 +53,7 @@ pub async fn create_or_merge(client: &Client, object: Value) -> Result<()> {
     }
 }
 
-/// The documents of a YAML text.
+/// Returns the documents of a YAML text.
 pub fn documents(text: &str) -> Result<Vec<Value>> {
     text.split("\n---")
         .map(|document| document.trim_start_matches('-'))
@@ -62,7 +62,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// The API of `object`'s kind, in its namespace when it has one.
+/// Returns the API of `object`'s kind, in its namespace if it has one.
 pub fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     let types = object.types.as_ref().context("an object without kind")?;
     let gvk: GroupVersionKind = types.try_into()?;

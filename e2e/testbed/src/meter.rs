@@ -1,16 +1,16 @@
-//! How far a build is: packages of packages.
+//! Progress of a build: compiled packages out of all packages.
 
 use std::{io::IsTerminal, sync::LazyLock, time::Duration};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-/// Of so many hundredths that are done a line is written, where there is no terminal to draw on.
+/// Step of the progress lines without a terminal, in percent.
 const STEP: usize = 10;
 
-/// The bars of all that is built at a time, one below the other.
+/// The bars of all current builds, one below the other.
 static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
-/// Counts packages, and shows how many of all are done: as a bar on a terminal, and as a line now and then elsewhere.
+/// Counts packages and shows the progress: as a bar on a terminal, and as occasional lines elsewhere.
 pub(crate) struct Meter<'a> {
     names: &'a str,
     done: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// What is built, of so many packages.
+    /// Starts the meter for this number of packages.
     pub(crate) fn new(names: &'a str, all: usize, progress: &'a dyn Fn(&str)) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("building {msg} [{bar:40}] {pos} of {len} packages, {elapsed}");
@@ -37,7 +37,7 @@ impl<'a> Meter<'a> {
         Self { names, done: 0, all, told: 0, bar, progress }
     }
 
-    /// One more is being compiled.
+    /// Counts one more package.
     pub(crate) fn one(&mut self) {
         self.done += 1;
         if let Some(bar) = &self.bar {
@@ -50,7 +50,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// All are built.
+    /// Ends the meter.
     pub(crate) fn end(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_counted_and_told_by_the_tenth() {
+    fn meter_without_terminal_reports_every_tenth() {
         let told = RefCell::new(Vec::new());
         let progress = |text: &str| told.borrow_mut().push(text.to_owned());
         let mut meter = Meter::drawn("etcd", 40, None, &progress);

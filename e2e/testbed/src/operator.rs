@@ -1,4 +1,4 @@
-//! The real binary, as a process.
+//! The operator's binary as a process.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ use crate::{
     process::Process,
 };
 
-/// The operator's binary of this build profile, built first if need be; how far that is shows meanwhile.
+/// Builds the operator's binary in this build profile if necessary, and reports the progress.
 pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let binary = target_dir()?.join("compute-operator");
     progress("building compute-operator");
@@ -58,16 +58,16 @@ fn cargo(verb: &str) -> Command {
     cargo
 }
 
-/// Whether a line of cargo is a package that is being compiled.
+/// True if a line of cargo is a package that is being compiled.
 fn is_package(line: &str) -> bool {
     line.trim_start().starts_with("Compiling ")
 }
 
-/// How many packages there are to compile where none is yet; none where cargo does not say.
+/// Returns the number of packages of a full build, or 0 if cargo does not tell.
 fn packages() -> usize {
     let tree = cargo("tree").args(["--edges=normal,build", "--prefix=none", "--format={p}"]).output();
     let text = tree.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
-    // What stands there a second time is marked.
+    // cargo marks repeated packages.
     text.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
 }
 
@@ -89,10 +89,10 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Management controllers over the testbed's projects and hub.
+    /// Starts management controllers for the testbed's projects and hub.
     pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let mut config = bed.options().management.clone();
-        // Whoever says himself how projects are found has said it all.
+        // An explicit discovery section replaces the default.
         let is_said = config.contains("discovery:\n");
         if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty() && !is_said) {
             let file = milo.kubeconfig(&User::Operator).display().to_string();
@@ -104,7 +104,7 @@ impl Operator {
         Self::start(bed, binary, name, (&bed.project, &User::Operator), &config, &args)
     }
 
-    /// Cell controllers on one cell.
+    /// Starts cell controllers on one cell.
     pub fn cell(bed: &Testbed, binary: &Path, city: &str, more: &[&str]) -> Result<Self> {
         let mut config = bed.options().cell.clone();
         let is_bare = bed.options().bare.iter().any(|bare| bare == city);
@@ -128,7 +128,7 @@ impl Operator {
         )
     }
 
-    /// On a control plane, and on the hub as this user.
+    /// Starts an operator for a control plane, and on the hub as this user.
     fn start(
         bed: &Testbed,
         binary: &Path,
@@ -140,10 +140,10 @@ impl Operator {
         let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig(&User::Operator).display());
         let hub = format!("--federation-kubeconfig={}", bed.hub.kubeconfig(on_hub).display());
         let gate = format!("--feature-gates=NetworkingIntegration={}", bed.options().networks.is_some());
-        // What is given explicitly comes last, and wins.
+        // Explicit flags come last, and win.
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
         let mut all: Vec<&str> = (!given("--kubeconfig")).then_some(kubeconfig.as_str()).into_iter().collect();
-        // Every snapshot and plan in words costs time that nobody has who does not read them.
+        // Logging every snapshot and plan takes time, and is only useful if the log is kept.
         all.extend(
             (!bed.is_kept() && recording().is_none() && !given("--zap-log-level")).then_some("--zap-log-level=info"),
         );
@@ -153,12 +153,12 @@ impl Operator {
         Self::with_config(bed.dir(), binary, name, config, &all)
     }
 
-    /// The operator with these flags, beside those for its probes, metrics and logs.
+    /// Starts the operator with these flags, in addition to those for probes, metrics and logs.
     pub fn with_flags(dir: &Path, binary: &Path, name: &str, args: &[&str]) -> Result<Self> {
         Self::with_config(dir, binary, name, "", args)
     }
 
-    /// The same, with more of the config file.
+    /// Starts the operator with these flags and lines of the config file.
     pub fn with_config(dir: &Path, binary: &Path, name: &str, config: &str, args: &[&str]) -> Result<Self> {
         let (health, metrics) = (free_port()?, free_port()?);
         let file = dir.join(format!("{name}.yaml"));
@@ -182,28 +182,28 @@ impl Operator {
         Ok(Self { process, command, dir: dir.into(), health, metrics })
     }
 
-    /// Starts it again as it was started before, once it has ended, and waits until it is ready.
+    /// Restarts the operator unchanged after its end, and waits until it is ready.
     pub async fn start_again(&mut self) -> Result<()> {
         self.process = Process::spawn(&self.dir, self.process.name(), &mut self.command)?;
         self.wait_ready().await
     }
 
-    /// Status code and body of a path of the health server.
+    /// Returns status code and body of a path of the health server.
     pub async fn probe(&self, path: &str) -> Result<(u16, String)> {
         get(self.health, path).await
     }
 
-    /// Where its metrics are, for a scraper.
+    /// Returns the address of its metrics for a scraper.
     pub fn metrics_address(&self) -> String {
         format!("127.0.0.1:{}", self.metrics)
     }
 
-    /// The metrics text.
+    /// Returns the text of the metrics.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.metrics, "/metrics").await?.1)
     }
 
-    /// Waits until `/readyz` is content.
+    /// Waits until `/readyz` succeeds.
     pub async fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
@@ -219,7 +219,7 @@ impl Operator {
     }
 }
 
-/// The folder in `RECORD`, which keeps the debug logs of operators for `tests/oracle` after the testbed has ended.
+/// Returns the folder in `RECORD`. It keeps the debug logs of operators for `tests/oracle` after the testbed has ended.
 fn recording() -> Option<PathBuf> {
     std::env::var_os("RECORD").map(PathBuf::from)
 }

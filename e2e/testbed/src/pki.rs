@@ -7,23 +7,23 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-/// Who connects. All but the first have the rights that `config/` gives them and no more.
+/// Users of the API servers. All except the first have exactly the rights of `config/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
-    /// May do everything.
+    /// A user with every right.
     Admin,
-    /// The operator where it is at home: on projects and the hub as management, on a cell as its cell controllers.
+    /// The operator in its own clusters: as management on projects and the hub, and as cell controllers on a cell.
     Operator,
-    /// The cells in projects, where they claim quota.
+    /// The cells in projects, which claim quota there.
     Quota,
     /// The cell of this city, on the hub.
     Cell(String),
-    /// A tenant, with the rights that a test or the demo gives her in a project.
+    /// A tenant, with the rights that a test or the demo grants in a project.
     Tenant,
 }
 
 impl User {
-    /// Its bearer token.
+    /// Returns its bearer token.
     pub fn token(&self) -> Cow<'static, str> {
         match self {
             Self::Admin => "admin-token".into(),
@@ -34,7 +34,7 @@ impl User {
         }
     }
 
-    /// Its name for the API servers.
+    /// Returns its user name.
     pub fn name(&self) -> Cow<'static, str> {
         match self {
             Self::Admin => "admin".into(),
@@ -45,7 +45,7 @@ impl User {
         }
     }
 
-    /// Suffix of its kubeconfig files.
+    /// Returns the suffix of its kubeconfig files.
     pub(crate) fn suffix(&self) -> String {
         match self {
             Self::Admin => String::new(),
@@ -56,13 +56,13 @@ impl User {
         }
     }
 
-    /// Everybody whom a testbed with cells in these cities knows.
+    /// Returns all users of a testbed with cells in these cities.
     fn all(cities: &[String]) -> Vec<Self> {
         let cells = cities.iter().cloned().map(Self::Cell);
         [Self::Admin, Self::Tenant, Self::Operator, Self::Quota].into_iter().chain(cells).collect()
     }
 
-    /// Its groups, beside that of all who are known.
+    /// Returns its groups, without the group of all authenticated users.
     pub(crate) fn groups(&self) -> &'static [&'static str] {
         match self {
             Self::Admin => &["system:masters"],
@@ -71,13 +71,13 @@ impl User {
         }
     }
 
-    /// Its line in a file of tokens.
+    /// Returns its line in the token file.
     fn line(&self, uid: usize) -> String {
         format!("{},{},{uid},\"{}\"\n", self.token(), self.name(), self.groups().join(","))
     }
 }
 
-/// Writes everything that API servers need to trust each other, and the cells of these cities, into `dir`.
+/// Writes certificates, keys and tokens of the API servers, and users of the cells in these cities, into `dir`.
 pub fn make(dir: &Path, cities: &[String]) -> Result<()> {
     let mut ca = CertificateParams::default();
     ca.distinguished_name.push(DnType::CommonName, "testbed-ca");
@@ -116,12 +116,12 @@ pub fn make(dir: &Path, cities: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the kubeconfig of `user` for the API server `name` on `port`, and returns where.
+/// Writes the kubeconfig of `user` for the API server `name` on `port`. Returns its path.
 pub fn kubeconfig(dir: &Path, name: &str, port: u16, user: &User) -> Result<std::path::PathBuf> {
     kubeconfig_of(dir, name, &format!("https://127.0.0.1:{port}"), user)
 }
 
-/// The same for an API server at this address.
+/// Writes a kubeconfig for an API server at this address. Returns its path.
 pub fn kubeconfig_of(dir: &Path, name: &str, address: &str, user: &User) -> Result<std::path::PathBuf> {
     let path = dir.join(format!("{name}{}.kubeconfig", user.suffix()));
     let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);

@@ -1,8 +1,8 @@
-//! What an API server has in its etcd once definitions and roles are installed, kept under the cache: later testbeds
-//! start with it instead of installing everything again, which takes most of their start.
+//! The etcd content of an API server after the installation of definitions and roles, kept under the cache. Later testbeds start
+//! with it, because the installation takes most of their start.
 //!
-//! What is kept is addressed by a hash of all that it was made from, written beside its place and renamed into it, and
-//! taken for absent when it cannot be read: processes that start together, and one that is killed half-way, do no harm.
+//! The file name has a hash of all inputs. A file is written under a temporary name and then renamed, and an unreadable file
+//! counts as absent. Parallel and killed processes do no harm.
 
 use std::{
     collections::BTreeMap,
@@ -27,8 +27,8 @@ use crate::{
     install::Role,
 };
 
-/// Keys that belong to one API server, and that each makes for itself. The namespaces of the system are among them, for
-/// Karmada tells clusters apart by the uid of `kube-system`.
+/// Keys that each API server creates for itself. They include the system namespaces, because Karmada distinguishes clusters by
+/// the uid of `kube-system`.
 const OWN: [&str; 10] = [
     "namespaces/default",
     "namespaces/kube-",
@@ -41,11 +41,11 @@ const OWN: [&str; 10] = [
     "events/",
     "minions/",
 ];
-/// etcd takes 128 operations in a transaction, and 1.5 MiB in a request.
+/// etcd accepts 128 operations in a transaction, and 1.5 MiB in a request.
 const OPERATIONS: usize = 100;
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// What is kept, or will be, for control planes of one role.
+/// The prepared data of one role.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     file: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Of this role, with what these API servers and these files make of it.
+    /// Returns the prepared data of this role for these API servers and files.
     pub(crate) fn of(role: Role, bin: &Path, files: &[PathBuf]) -> Result<Self> {
         let mut hash = DefaultHasher::new();
         let server = fs::metadata(bin.join("kube-apiserver"))?;
@@ -68,7 +68,8 @@ impl Prepared {
         Ok(Self { file: binaries::cache().join("prepared").join(name), role: role.name() })
     }
 
-    /// Gives what is kept to the API server of this name, which must not run yet. Whether there was anything to give.
+    /// Writes the prepared data into etcd for the API server of this name, which must not run yet. Returns false if there is
+    /// none.
     pub(crate) async fn give(&self, etcd: &Etcd, name: &str) -> Result<bool> {
         let Some(kept) = fs::read(&self.file).ok().and_then(|text| serde_json::from_slice(&text).ok()) else {
             return Ok(false);
@@ -88,7 +89,7 @@ impl Prepared {
         Ok(true)
     }
 
-    /// Keeps what the API server of this name has by now, in place of what was kept for an older state of its role.
+    /// Keeps the current data of the API server of this name, and removes older data of its role.
     pub(crate) async fn keep(&self, etcd: &Etcd, name: &str) -> Result<()> {
         let prefix = format!("/{name}/");
         let range = json!({ "key": STANDARD.encode(&prefix), "range_end": STANDARD.encode(format!("/{name}0")) });
@@ -115,7 +116,7 @@ impl Prepared {
     }
 }
 
-/// Removes what was kept for older states of a role. What another bed is just writing for the present one, beside `file`, stays.
+/// Removes data of older states of a role. A temporary file of another bed for the present state stays.
 fn remove_older(folder: &Path, file: &Path, role: &str) -> Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         let is_of_role = entry.file_name().to_string_lossy().starts_with(&format!("{role}-"));
@@ -126,7 +127,7 @@ fn remove_older(folder: &Path, file: &Path, role: &str) -> Result<()> {
     Ok(())
 }
 
-/// A number that this process has not used yet.
+/// Returns a number that this process has not used yet.
 fn fresh() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -137,7 +138,7 @@ async fn put(etcd: &Etcd, operations: Vec<Value>) -> Result<()> {
     post(etcd, "/v3/kv/txn", &json!({ "success": operations })).await.map(|_| ())
 }
 
-/// Asks etcd by way of its JSON gateway, once it listens.
+/// Sends a request to etcd's JSON gateway, once it listens.
 pub(crate) async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value> {
     let address = etcd.url.strip_prefix("http://").context("etcd's address")?;
     let deadline = Instant::now() + START_TIMEOUT;
@@ -149,7 +150,7 @@ pub(crate) async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value>
         }
     };
     let body = body.to_string();
-    // HTTP 1.0: the answer comes in one piece, and the connection ends with it.
+    // With HTTP 1.0, the answer is one piece, and the connection ends with it.
     let head =
         format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await?;
@@ -168,9 +169,9 @@ pub(crate) async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value>
 mod tests {
     use super::*;
 
-    /// Seen in a fresh clone: of two beds that came up side by side, one took away what the other was about to keep.
+    /// In a fresh clone, one of two parallel beds deleted the file that the other was writing.
     #[test]
-    fn what_is_older_goes_and_what_is_being_written_stays() {
+    fn older_prepared_data_is_removed_and_temporary_files_stay() {
         let folder = std::env::temp_dir().join(format!("prepared-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         for name in ["cell-old.json", "cell-new.json", "cell-new.7-1", "hub-old.json"] {

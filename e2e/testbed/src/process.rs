@@ -1,8 +1,8 @@
-//! Child processes that never outlive us, however we end.
+//! Child processes that never outlive this process.
 //!
-//! A shell, started first and deaf to signals, reads the pids of our children from a pipe. When the pipe closes,
-//! because we ended, were killed or crashed, it kills what is left, in the order that is safe: an API server hangs on
-//! SIGTERM once its etcd is gone, so everything gets SIGKILL, the youngest first, and etcd, the oldest, last.
+//! A shell is started first and ignores signals. It reads the pids of the children from a pipe. The pipe closes when this process
+//! ends, is killed or crashes. Then the shell kills the remaining children with SIGKILL, the youngest first. An API server hangs
+//! on SIGTERM without its etcd, so etcd, the oldest, is the last.
 
 use std::{
     fs::File,
@@ -55,7 +55,7 @@ impl Reaper {
     }
 }
 
-/// A child process with its log file. Dropping it kills it.
+/// A child process with its log file. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -64,8 +64,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, its output appended to `<dir>/<name>.log`, in a process group of its own, so that a Ctrl-C on
-    /// the terminal reaches us alone.
+    /// Starts `command` and appends its output to `<dir>/<name>.log`. It has its own process group, so that Ctrl-C on the
+    /// terminal does not reach it.
     pub fn spawn(dir: &Path, name: &str, command: &mut Command) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let out = File::options().create(true).append(true).open(&log).with_context(|| log.display().to_string())?;
@@ -80,29 +80,29 @@ impl Process {
         Ok(Self { name: name.into(), child, log })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where its output goes.
+    /// Returns the path of its output.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The last lines of its output.
+    /// Returns the last lines of its output.
     pub fn tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
-    /// Its exit code, once it has ended (`None` while it runs; -1 for a signal).
+    /// Returns its exit code after its end: `None` while it runs, -1 for a signal.
     pub fn exit_code(&mut self) -> Option<i32> {
         self.child.try_wait().ok().flatten().map(|status| status.code().unwrap_or(-1))
     }
@@ -116,7 +116,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end (SIGTERM); after `grace`, kills it. Returns its exit code.
+    /// Stops it with SIGTERM, and kills it after `grace`. Returns its exit code.
     pub async fn stop(&mut self, grace: Duration) -> i32 {
         signal(self.pid(), Signal::TERM);
         let deadline = tokio::time::Instant::now() + grace;
@@ -138,14 +138,14 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process, if it is there.
+/// Sends a signal to a process, if it exists.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Whether a process is there, and not merely waiting to be reaped by a parent that never does.
+/// True if a process exists and is no zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
@@ -154,7 +154,7 @@ pub fn is_alive(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
-/// Between two attempts of a stand-in's watch: kube's own pauses grow to half a minute, which would be told as ours.
+/// Back-off of a stand-in's watch. kube's own back-off grows to half a minute, which would count as a delay of the operator.
 #[derive(Debug)]
 pub struct Soon;
 

@@ -1,5 +1,5 @@
-//! A stand-in for the provider that runs Instances on a cell: it reports them programmed and available, once no gate is left,
-//! and stops what is suspended.
+//! A stand-in for the provider that runs Instances on a cell. It reports them as programmed and available once no gate is left,
+//! and stops suspended ones.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::process::Soon;
 
-/// Images whose name contains this never start; for tests and demos of what a tenant then reads.
+/// Images with this in their name never start, to test and demonstrate the report.
 pub const BROKEN: &str = "broken";
 
-/// The provider; it ends when dropped.
+/// A provider that ends when dropped.
 #[derive(Debug)]
 pub struct Provider {
     _stop: DropGuard,
@@ -58,7 +58,8 @@ async fn run(cell: Client) {
     }
 }
 
-/// What the provider reports; nothing while a gate is left, while it goes, or when it stands already.
+/// Returns the provider's report. `None` while a gate is left, while the Instance is terminating, or if the report already
+/// exists.
 fn status(instance: &DynamicObject) -> Option<Value> {
     let controller = &instance.data["spec"]["controller"];
     let gated = controller["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
@@ -83,7 +84,7 @@ fn status(instance: &DynamicObject) -> Option<Value> {
     };
     let known = instance.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let stands = |c: &Value| known.iter().any(|k| ["type", "status", "reason"].iter().all(|f| k[*f] == c[*f]));
-    // Real providers give back each hash they find, also one that has changed under an Instance that runs.
+    // Real providers report each hash, also one that changes for a running Instance.
     let is_observed = instance.data["status"]["controller"]["observedTemplateHash"] == controller["templateHash"];
     if is_observed && conditions.iter().all(stands) {
         return None;

@@ -1,4 +1,4 @@
-//! A TLS server that looks at each request before it passes it on to an API server, as it is.
+//! A TLS server that inspects each request before it forwards it unchanged to an API server.
 
 use std::{path::Path, sync::Arc};
 
@@ -29,10 +29,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{control_plane::ControlPlane, pki::User};
 
-/// What is answered.
+/// The body of an answer.
 pub(crate) type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 
-/// A client that adds nothing to what it passes on.
+/// Returns a client that adds nothing to forwarded requests.
 pub(crate) async fn pass_through(plane: &ControlPlane) -> Result<Client> {
     let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin))?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn pass_through(plane: &ControlPlane) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A client that an API server believes when it says who asks.
+/// Returns a client that an API server trusts as a front proxy.
 pub(crate) async fn front_proxy(plane: &ControlPlane, dir: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin))?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn front_proxy(plane: &ControlPlane, dir: &Path) -> Result<Clie
     Ok(Client::try_from(config)?)
 }
 
-/// The testbed's server certificate.
+/// Returns an acceptor with the testbed's server certificate.
 pub(crate) fn tls(dir: &Path) -> Result<TlsAcceptor> {
     let chain = CertificateDer::pem_file_iter(dir.join("server.crt"))?.collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_file(dir.join("server.key"))?;
@@ -67,13 +67,13 @@ pub(crate) fn tls(dir: &Path) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Serves until dropped. `serve` gets each request, and a token that ends the connection it came over.
+/// Serves until dropped. `serve` gets each request, and a token that closes its connection.
 pub(crate) async fn accept<S, F>(listener: TcpListener, tls: TlsAcceptor, serve: S)
 where
     S: Fn(CancellationToken, Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Result<Response<Answer>>> + Send + 'static,
 {
-    // Connections end with the listener: each is a child of this task.
+    // Connections end with the listener, because each is a child of this task.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -93,7 +93,7 @@ where
     }
 }
 
-/// Passes a request on under this path.
+/// Forwards a request under this path.
 pub(crate) async fn pass_on(client: &Client, request: Request<Incoming>, path: &str) -> Result<Response<Answer>> {
     let (mut head, body) = request.into_parts();
     head.uri = path.parse::<Uri>()?;

@@ -1,4 +1,4 @@
-//! What the operator's binary is made of, from cargo's own word: a bill of materials in CycloneDX's JSON.
+//! The bill of materials of the operator's binary, from cargo's metadata, in CycloneDX's JSON.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::binaries::root;
 
-/// What cargo says of the packages that a build on Linux needs, and of who needs whom. Nothing is fetched: whoever has built
-/// has them.
+/// Returns cargo's metadata of the packages in a build on Linux, with their dependencies. It fetches nothing, because a build has
+/// fetched them.
 pub fn metadata() -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -25,7 +25,7 @@ pub fn metadata() -> Result<Value> {
     Ok(serde_json::from_slice(&out.stdout)?)
 }
 
-/// The ids of all packages that the operator is built with; what only its tests need is not among them.
+/// Returns the ids of all packages in the operator's binary, without those of tests.
 fn built_in(metadata: &Value) -> BTreeSet<&str> {
     let nodes = metadata["resolve"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let by_id: HashMap<&str, &Value> = nodes.iter().filter_map(|node| Some((node["id"].as_str()?, node))).collect();
@@ -43,7 +43,7 @@ fn built_in(metadata: &Value) -> BTreeSet<&str> {
     found
 }
 
-/// Checksums in the lock file, by name and version.
+/// Returns the checksums of the lock file, by name and version.
 fn checksums() -> Result<BTreeMap<(String, String), String>> {
     let lock = fs::read_to_string(root().join("Cargo.lock"))?;
     let field = |entry: &str, name: &str| {
@@ -56,10 +56,10 @@ fn checksums() -> Result<BTreeMap<(String, String), String>> {
     Ok(known.collect())
 }
 
-/// The bill of materials of the operator's binary.
+/// Returns the bill of materials of the operator's binary.
 ///
 /// # Errors
-/// When cargo does not say, or a package of the registry stands in the lock file without a checksum.
+/// Returns an error if cargo fails, or a registry package has no checksum in the lock file.
 pub fn bill_of_materials() -> Result<Value> {
     let metadata = metadata()?;
     let (ids, checksums) = (built_in(&metadata), checksums()?);

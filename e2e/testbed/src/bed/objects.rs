@@ -1,4 +1,4 @@
-//! The objects that a testbed needs before anybody uses it.
+//! The initial objects of a testbed.
 
 use std::{fs, path::Path};
 
@@ -14,22 +14,22 @@ use serde_json::json;
 use super::eventually;
 use crate::{binaries, control_plane::ControlPlane, karmada::TEMPLATES, manifests, pki::User};
 
-/// Label by which policies find a city's cluster.
+/// Label with which policies select a city's cluster.
 const CITY: &str = "topology.datum.net/city-code";
 
-/// Tells Karmada how to read our kind.
+/// Installs the operator's interpreter in Karmada.
 pub async fn interpreter(hub: &Client) -> Result<()> {
     let text = fs::read_to_string(binaries::root().join("config/components/federation/interpreter.yaml"))?;
     eventually("the interpreter", || manifests::apply(hub, &text)).await
 }
 
-/// The uid of a cell, which Karmada notes of a cluster that joins.
+/// Returns the uid of a cell, which Karmada stores for a joining cluster.
 async fn uid(cell: &ControlPlane) -> Result<String> {
     let namespaces: Api<Namespace> = Api::all(cell.client().await?);
     Ok(namespaces.get_metadata("kube-system").await?.uid().unwrap_or_default())
 }
 
-/// Gives the cell of a city a user of its own on the hub, as `config/` has it.
+/// Creates the user of a city's cell on the hub, as in `config/`.
 pub(super) async fn admit(hub: &Client, city: &str, cell: &ControlPlane) -> Result<()> {
     let text = fs::read_to_string(binaries::root().join("config/base/cell-access/user.yaml"))?;
     let text = text.replace("name-of-cell", city).replace("uid-of-cell", &uid(cell).await?);
@@ -57,7 +57,7 @@ pub(super) async fn register(hub: &Client, dir: &Path, city: &str, cell: &Contro
             "secretRef": { "namespace": "karmada-cluster", "name": name },
         },
     });
-    // Real Karmada serves Clusters from an API server of its own.
+    // Real Karmada serves Clusters from its own API server.
     manifests::create_or_merge(hub, cluster).await
 }
 
@@ -71,7 +71,7 @@ pub async fn bind_location(project: &Client, city: &str) -> Result<()> {
     manifests::apply_value(project, binding).await.map(|_| ())
 }
 
-/// Tells a cell which location it is.
+/// Creates the Location of a cell.
 pub(super) async fn locate(cell: &Client, city: &str) -> Result<()> {
     let location = json!({
         "apiVersion": "networking.datumapis.com/v1alpha", "kind": "Location",
@@ -81,7 +81,7 @@ pub(super) async fn locate(cell: &Client, city: &str) -> Result<()> {
     manifests::apply_value(cell, location).await.map(|_| ())
 }
 
-/// Lets Milo know a project, ready to be worked on.
+/// Registers a ready project in Milo.
 pub async fn announce(milo: &Client, project: &str) -> Result<()> {
     let object = json!({
         "apiVersion": "resourcemanager.miloapis.com/v1alpha1", "kind": "Project",
@@ -97,13 +97,13 @@ pub async fn announce(milo: &Client, project: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many members are ready.
+/// Waits until this number of members is ready.
 pub(super) async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {
     let gvk = GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
     let api: Api<DynamicObject> = Api::all_with(hub.clone(), &ApiResource::from_gvk(&gvk));
     eventually("the clusters", || async {
         let clusters = api.list(&ListParams::default()).await?;
-        // What the scheduler refuses because it is not known to be served yet is not looked at again (fact 66).
+        // If the scheduler refuses a deployment because the API is still unknown, it does not retry (fact 66).
         let ready = |c: &DynamicObject| {
             let (status, served) = (&c.data["status"], c.data["status"]["apiEnablements"].to_string());
             let conditions = status["conditions"].as_array();

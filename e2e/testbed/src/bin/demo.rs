@@ -19,7 +19,7 @@ async fn main() -> ExitCode {
             Err(_) => drop(tokio::signal::ctrl_c().await),
         }
     };
-    // Everything is dropped on the way out, whichever way that is, and takes its processes along.
+    // Every exit drops the testbed, which ends its processes.
     tokio::select! {
         ended = demo::run(&args, operator::build) => match ended {
             Ok(outcome) => if outcome.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE },

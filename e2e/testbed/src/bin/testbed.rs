@@ -1,4 +1,4 @@
-//! `cargo testbed up`, `down`, `status`, `e2e`: a federation to play with, usable by kubectl. `board` writes a file.
+//! `cargo testbed up`, `down`, `status`, `e2e`: a local federation for kubectl. `board` writes the dashboard.
 
 use std::{
     fs,
@@ -158,7 +158,7 @@ fn running() -> Option<u32> {
     is_alive(pid).then_some(pid)
 }
 
-/// Starts `serve` in the background and shows what it says until it is ready.
+/// Starts `serve` in the background, and shows its output until it is ready.
 async fn up(wanted: &Wanted) -> Result<()> {
     if running().is_some() {
         println!("already up:\n{}", fs::read_to_string(env_file()).unwrap_or_default());
@@ -248,7 +248,7 @@ async fn down() -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(15);
     while is_alive(pid) {
         if Instant::now() > deadline {
-            signal(pid, Signal::KILL); // what it started is ended by its watcher
+            signal(pid, Signal::KILL); // its watcher ends the processes that it started
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -1,9 +1,9 @@
-//! What the board shows, row by row.
+//! The rows and panels of the dashboard.
 
-/// A panel: its title, what it shows, the unit of its values as Grafana calls it, and its queries, each with its legend.
+/// A panel: its title, its description, Grafana's name of the unit, and its queries with their legends.
 pub(super) type Panel = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// Rows of the board, each with its panels. `$job`, `$namespace` and `$pod` are chosen at the top of the board.
+/// Rows of the dashboard, each with its panels. `$job`, `$namespace` and `$pod` are variables of the dashboard.
 pub(super) const ROWS: [(&str, &[Panel]); 7] = [
     ("Waiting and broken", WAITING),
     ("Sweeps", SWEEPS),

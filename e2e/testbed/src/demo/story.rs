@@ -1,4 +1,4 @@
-//! What happens in the life of a Workload that runs: its data changes, and other hands take things away.
+//! Events in the life of a running Workload: changed data, and external edits.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,29 +17,29 @@ use super::{
     view::{View, condition, list},
 };
 
-/// The deployment that the story is told of.
+/// The deployment that the demo follows.
 const DEPLOYMENT: &str = "hello-edge-dfw";
 const CITY: &str = "dfw";
 const CITY_LABEL: &str = "topology.datum.net/city-code";
 
-/// One thing that happens.
+/// A step of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The tenant changes the Secret that both cities use.
+    /// The tenant changes the Secret of both cities.
     SecretRotated,
-    /// The tenant refers to a Secret that she may not read.
+    /// The tenant refers to a Secret without permission to read it.
     SecretRefused,
-    /// Somebody takes the city's label off its Cluster.
+    /// A user removes the city's label from its Cluster.
     LabelLost,
-    /// Somebody removes the binding by which the city has the deployment.
+    /// A user deletes the binding of the city's deployment.
     BindingLost,
 }
 
 impl Step {
-    /// All of them, in the order in which they are shown.
+    /// All steps in their order.
     pub const ALL: [Self; 4] = [Self::SecretRotated, Self::SecretRefused, Self::LabelLost, Self::BindingLost];
 
-    /// Its name in the result.
+    /// Returns its name in the result.
     pub fn name(self) -> &'static str {
         match self {
             Self::SecretRotated => "secretRotated",
@@ -49,7 +49,7 @@ impl Step {
         }
     }
 
-    /// What happens, in words.
+    /// Returns a sentence about the event.
     pub fn happens(self) -> &'static str {
         match self {
             Self::SecretRotated => "the tenant changes Secret hello in project shop",
@@ -59,7 +59,7 @@ impl Step {
         }
     }
 
-    /// What has come of it, in words.
+    /// Returns a sentence about the outcome.
     pub fn ended(self) -> &'static str {
         match self {
             Self::SecretRotated => "both cities have the new value, and no Instance was restarted",
@@ -71,7 +71,7 @@ impl Step {
         }
     }
 
-    /// Lets it happen, and waits for its end. Fails where an Instance was lost that Karmada itself has not removed.
+    /// Runs the step and waits for its end. Fails if an Instance was lost that Karmada itself did not delete.
     pub async fn play(self, view: &View) -> Result<Duration> {
         let before = instances(view).await?;
         let began = Instant::now();
@@ -87,7 +87,7 @@ impl Step {
     }
 }
 
-/// The uids of the Instances in all cities.
+/// Returns the uids of the Instances in all cities.
 async fn instances(view: &View) -> Result<BTreeMap<String, Option<String>>> {
     let mut uids = BTreeMap::new();
     for cell in view.cells.values() {
@@ -120,7 +120,7 @@ async fn refer_to_foreign_secret(view: &View) -> Result<()> {
     let workload = curious.as_mut().context("the sample has no Workload")?;
     let container = &mut workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0];
     container["envFrom"] = json!([{ "secretRef": { "name": "payroll" } }]);
-    // Soon after the start an API server may not know yet that it has to ask.
+    // Right after its start, an API server may not call the webhooks yet.
     until("the Workload is refused", async || {
         match manifests::apply_value(&view.tenants["shop"], workload.clone()).await {
             Ok(_) => {
@@ -154,7 +154,7 @@ async fn lose_label(view: &View) -> Result<()> {
     federated_says(view, "Propagated").await
 }
 
-/// Waits until `Federated` of the deployment gives this reason, with all well.
+/// Waits until `Federated` of the deployment is true with this reason.
 async fn federated_says(view: &View, reason: &str) -> Result<()> {
     let wanted = (true, format!("Federated=True {reason}"));
     until(&wanted.1, async || {
@@ -179,7 +179,7 @@ async fn lose_binding(view: &View) -> Result<()> {
     until("all runs again", async || Ok(view.look().await?.complete)).await
 }
 
-/// The namespace on hub and cells that mirrors the project's.
+/// Returns the namespace on hub and cells that mirrors the project's.
 async fn hub_namespace(view: &View) -> Result<String> {
     let all = list(&view.projects["shop"], "WorkloadDeployment").await?;
     let deployment = all.iter().find(|wd| wd.name_any() == DEPLOYMENT).context("the deployment is gone")?;

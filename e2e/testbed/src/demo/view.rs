@@ -1,4 +1,4 @@
-//! What the demo sees of its planes.
+//! The demo's view of the control planes.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use serde_json::{Value, json};
 use super::TENANTS;
 use crate::{Testbed, control_plane::client, pki::User};
 
-/// What the demo looks at.
+/// Clients of the control planes.
 pub struct View {
     pub projects: BTreeMap<String, Client>,
-    /// The same projects, as their tenant reaches them.
+    /// The same projects with the credentials of their tenant.
     pub tenants: BTreeMap<String, Client>,
     pub hub: Client,
     pub cells: BTreeMap<String, Client>,
 }
 
-/// One look.
+/// A snapshot of the control planes.
 #[derive(Default)]
 pub struct Seen {
     pub rows: Vec<[String; 4]>,
-    /// Whether every Workload has every instance ready, and shown to its tenant.
+    /// True if every Workload has all instances ready and shown to its tenant.
     pub complete: bool,
-    /// The Instance that waits for quota while all others run, and what it says.
+    /// The Instance that waits for quota while all others run, with its message.
     pub over_quota: Option<(String, String)>,
     pub projects: BTreeMap<String, Value>,
 }
@@ -50,7 +50,7 @@ impl View {
         Ok(Self { projects, tenants, hub: bed.hub.client().await?, cells })
     }
 
-    /// One row per stage and city: object, where, what it says.
+    /// Returns one row for each stage and city: object, place, state.
     pub async fn look(&self) -> Result<Seen> {
         let mut seen = Seen { complete: true, ..Seen::default() };
         let hub = list(&self.hub, "WorkloadDeployment").await?;
@@ -111,7 +111,7 @@ impl View {
     }
 }
 
-/// The ConfigMaps and Secrets that the operator brought to a cell, by namespace.
+/// Returns the ConfigMaps and Secrets that the operator delivered to a cell, by namespace.
 async fn companions(cell: &Client) -> Result<BTreeMap<String, Vec<String>>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let ours = ListParams::default().labels("compute.datumapis.com/referenced-data=true");
@@ -126,7 +126,7 @@ async fn companions(cell: &Client) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(found)
 }
 
-/// All objects of one of our kinds.
+/// Returns all objects of one of the operator's kinds.
 pub async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -136,7 +136,7 @@ pub async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
     }
 }
 
-/// Whether a condition is true, and what it says in short.
+/// Returns true if the condition is true, and a short text of it.
 pub fn condition(object: &DynamicObject, type_: &str) -> (bool, String) {
     let conditions = object.data["status"]["conditions"].as_array();
     let Some(found) = conditions.into_iter().flatten().find(|c| c["type"] == type_) else { return (false, "-".into()) };

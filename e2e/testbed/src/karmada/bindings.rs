@@ -1,4 +1,4 @@
-//! Bindings of claimed templates: made, renewed and taken back.
+//! Bindings of claimed templates: created, updated and deleted.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,54 +17,54 @@ use super::{
 };
 
 pub(super) const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
-/// Annotation of a Work of a namespace, which has no binding: the namespace, after a slash.
+/// Annotation of a namespace's Work, which has no binding: a slash and the namespace.
 const MADE_OF_NAMESPACE: &str = "stand-in/binding";
-/// Annotations of a Work: namespace and name of the binding that it was made of.
+/// Annotations of a Work: namespace and name of its binding.
 const MADE_OF: [&str; 2] = ["resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"];
 
-/// What a Work was made of, as [`of`] says.
+/// Returns the origin of a Work, in the form of [`of`].
 pub(super) fn made_of(work: &DynamicObject) -> Option<String> {
     let annotation = |key: &str| work.annotations().get(key);
     let binding = || Some(format!("{}/{}", annotation(MADE_OF[0])?, annotation(MADE_OF[1])?));
     annotation(MADE_OF_NAMESPACE).cloned().or_else(binding)
 }
 
-/// The annotations that say so.
+/// Returns the annotations for this origin.
 pub(super) fn marks(of: &str) -> Value {
     match of.split_once('/') {
         Some(("", _)) | None => json!({ MADE_OF_NAMESPACE: of }),
         Some((namespace, name)) => json!({ MADE_OF[0]: namespace, MADE_OF[1]: name }),
     }
 }
-/// Label of a binding that says which it is, as long as it lives.
+/// Label with the permanent id of a binding.
 pub(super) const BINDING_ID: &str = "resourcebinding.karmada.io/permanent-id";
 
-/// Name of a template's binding (fact 2).
+/// Returns the name of a template's binding (fact 2).
 pub(super) fn binding_name(kind: &str, name: &str) -> String {
     format!("{name}-{}", kind.to_lowercase())
 }
 
-/// Clusters in a `clusters` list.
+/// Returns the names in a `clusters` list.
 pub(super) fn clusters(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|c| Some(c["name"].as_str()?.to_owned())).collect()
 }
 
-/// What a binding was made of last.
+/// The state that a binding was last made from.
 pub(super) struct Bound {
-    /// How often the template had changed by then.
+    /// Number of changes of the template by then.
     template: u64,
     policy: String,
 }
 
 impl Federation {
-    /// A binding per claimed template, made or renewed when the template changes, and renewed when the policy does (so a
-    /// lost one stays lost until its template is touched: fact 49).
+    /// Creates one binding for each claimed template. Updates it when the template or the policy changes. A deleted binding is
+    /// only recreated when its template is touched (fact 49).
     ///
-    /// A template that its policy no longer selects keeps the claim, and nothing of it travels any more (fact 52).
+    /// A template that its policy no longer selects keeps the claim, and is no longer updated (fact 52).
     pub(super) async fn bind_templates(&mut self) -> Result<()> {
         let mut failures = Failures::default();
         let mut present = BTreeSet::new();
-        // Before the templates: what changes meanwhile is looked at once more.
+        // This is read before the templates, so that a change in between is handled in the next pass.
         let changes = self.hub.changes();
         for kind in TEMPLATES {
             for template in self.hub.all(kind) {
@@ -119,8 +119,8 @@ impl Federation {
         let spec = &policy.data["spec"];
         let mut meta = claim;
         let mut finalizers = with(known, BINDING_FINALIZER);
-        // Karmada's distributor adds this one after the script's first answer, so that without a script it is not there
-        // either. Here it comes with the binding: the operator tells facts 37 and 38 apart by it.
+        // Karmada's distributor adds this finalizer after the first answer of the script, so without a script it is missing. Here
+        // it comes with the binding. The operator distinguishes facts 37 and 38 by it.
         if policy.data["spec"]["propagateDeps"] == true && self.controls.distributes() {
             finalizers = with(finalizers, DEPENDENCIES_FINALIZER);
         }
@@ -142,7 +142,7 @@ impl Federation {
         self.hold_binding(kind, template, binding, body).await
     }
 
-    /// Creates the binding of a template, or replaces in the one that is there what `body` says of it.
+    /// Creates the binding of a template, or replaces the fields of `body` in the existing one.
     pub(super) async fn hold_binding(
         &self,
         kind: &str,
@@ -158,7 +158,7 @@ impl Federation {
     }
 
     pub(super) async fn set_condition(&self, binding: &DynamicObject, condition: Value) -> Result<()> {
-        // Read from the server: a pass changes several of them, and the cache may be behind.
+        // This is read from the server, because a pass changes several conditions and the cache may be behind.
         let api = self.hub.api("ResourceBinding", &binding.namespace().unwrap_or_default());
         let known = binding.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let same = |c: &Value| ["type", "status", "reason", "message"].iter().all(|f| c[*f] == condition[*f]);
@@ -174,8 +174,8 @@ impl Federation {
         self.hub.merge_status("ResourceBinding", &fresh, &json!({ "conditions": conditions })).await
     }
 
-    /// A binding that goes takes its Works along, and its entries in those of its dependencies; the end of its Works it
-    /// does not wait for (facts 12, 32).
+    /// Deletes the Works of terminating bindings, and their entries in the bindings of dependencies. It does not wait for the end
+    /// of the Works (facts 12, 32).
     pub(super) async fn release_bindings(&mut self) -> Result<()> {
         let mut failures = Failures::default();
         let mut known = None;
@@ -209,7 +209,7 @@ impl Federation {
         Ok(())
     }
 
-    /// The Works of each binding, by what [`of`] says.
+    /// Returns the Works of each binding, by the name from [`of`].
     pub(super) fn works(&self) -> HashMap<String, Vec<Arc<DynamicObject>>> {
         let mut works: HashMap<String, Vec<Arc<DynamicObject>>> = HashMap::new();
         for work in self.hub.all("Work") {
@@ -221,8 +221,8 @@ impl Federation {
     }
 }
 
-/// What is suspended of a binding: what the policy says, and of what somebody has said on the binding itself only its
-/// scheduling (fact 71).
+/// Returns the suspension of a binding: that of the policy, plus the scheduling part that a user has set on the binding (fact
+/// 71).
 fn suspension(binding: Option<&DynamicObject>, policy: &Value) -> Value {
     let mut suspension = policy.as_object().cloned().unwrap_or_default();
     let scheduling = binding.map_or(&Value::Null, |binding| &binding.data["spec"]["suspension"]["scheduling"]);
@@ -232,7 +232,7 @@ fn suspension(binding: Option<&DynamicObject>, policy: &Value) -> Value {
     if suspension.is_empty() { Value::Null } else { json!(suspension) }
 }
 
-/// A binding with each field of `body` in the place of its own: labels and annotations one by one, the rest whole.
+/// Returns a binding with the fields of `body`. Labels and annotations are merged, all other fields are replaced.
 fn renewed(binding: &DynamicObject, body: &Value) -> Result<DynamicObject> {
     let mut object = serde_json::to_value(binding)?;
     for (field, value) in body["spec"].as_object().into_iter().flatten() {
@@ -250,12 +250,12 @@ fn renewed(binding: &DynamicObject, body: &Value) -> Result<DynamicObject> {
     Ok(serde_json::from_value(object)?)
 }
 
-/// How a Work names the binding that it was made of.
+/// Returns the name of a binding in its Works.
 pub(super) fn of(binding: &DynamicObject) -> String {
     format!("{}/{}", binding.namespace().unwrap_or_default(), binding.name_any())
 }
 
-/// An error while the binding of a template's predecessor of the same name still stands.
+/// Fails while the binding of an earlier template with the same name still exists.
 pub(super) fn wait_for_collection(binding: &DynamicObject, template: &DynamicObject) -> Result<()> {
     let owner = binding.owner_references().iter().find(|owner| owner.controller == Some(true));
     let theirs = owner.is_some_and(|owner| Some(&owner.uid) != template.uid().as_ref());
@@ -264,7 +264,7 @@ pub(super) fn wait_for_collection(binding: &DynamicObject, template: &DynamicObj
     Ok(())
 }
 
-/// `finalizers` with this one among them.
+/// Returns `finalizers` with this one included.
 pub(super) fn with(mut finalizers: Vec<String>, finalizer: &str) -> Vec<String> {
     if !finalizers.iter().any(|f| f == finalizer) {
         finalizers.push(finalizer.into());
@@ -279,7 +279,7 @@ pub(super) fn owner(kind: &str, template: &DynamicObject) -> Value {
     }])
 }
 
-/// How a binding names its template: with its version, so that each change of the template is one of the binding.
+/// Returns a binding's reference to its template. It has the version, so that each change of the template changes the binding.
 pub(super) fn reference(kind: &str, template: &DynamicObject) -> Value {
     json!({
         "apiVersion": resource(kind).api_version, "kind": kind, "namespace": template.namespace(),
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_placement_replaces_the_old_one_and_other_fields_stay() {
+    fn renewed_binding_replaces_the_placement_and_keeps_other_fields() {
         let binding = json!({
             "metadata": { "name": "b", "labels": { "a": "1" } },
             "spec": { "clusters": [{ "name": "x" }], "placement": { "clusterAffinity": { "clusterNames": ["x"] } } },

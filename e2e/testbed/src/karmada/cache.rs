@@ -1,4 +1,4 @@
-//! What the stand-in sees of a control plane, and the few ways it writes.
+//! The stand-in's cache of a control plane, and its write operations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,26 +20,26 @@ use tokio_util::sync::CancellationToken;
 use super::{changes::Changes, claims::POLICIES, controls::Controls};
 use crate::process::Soon;
 
-/// Label that marks what Karmada put on a member (fact 5).
+/// Label of objects that Karmada created on a member (fact 5).
 pub(super) const MANAGED: &str = "karmada.io/managed";
 /// Field manager of the stand-in.
 const MANAGER: &str = "karmada-stand-in";
-/// Longest wait for one call: a cell that is away must not hold up the others for long.
+/// Longest wait for one call, so that an unavailable cell does not delay the others for long.
 const CALL: Duration = Duration::from_secs(2);
 
-/// Kinds of templates: what policies may select and dependencies may be.
+/// Kinds of templates, which policies can select and dependencies can be.
 pub(crate) const TEMPLATES: [&str; 3] = ["WorkloadDeployment", "ConfigMap", "Secret"];
 
-/// A control plane with caches of the kinds that matter there.
+/// A control plane with caches of the necessary kinds.
 pub(super) struct Plane {
     client: Client,
     stores: HashMap<&'static str, reflector::Store<DynamicObject>>,
     changes: Arc<Changes>,
-    /// How fast it may be written to; cells always are as fast as can be.
+    /// Limit of the write rate. `None` for cells, which have no limit.
     pace: Option<Arc<Controls>>,
 }
 
-/// The API resource of a kind that the stand-in knows.
+/// Returns the API resource of a kind.
 pub(super) fn resource(kind: &str) -> ApiResource {
     let (group, version) = match kind {
         "WorkloadDeployment" => ("compute.datumapis.com", "v1alpha"),
@@ -113,7 +113,7 @@ impl Plane {
         }
     }
 
-    /// Every object of a kind, sorted by namespace and name.
+    /// Returns every object of a kind, sorted by namespace and name.
     pub(super) fn all(&self, kind: &str) -> Vec<Arc<DynamicObject>> {
         let mut all = self.stores.get(kind).map(|store| store.state()).unwrap_or_default();
         all.sort_by(|a, b| {
@@ -123,12 +123,12 @@ impl Plane {
         all
     }
 
-    /// How often the content of each template has changed so far, by uid.
+    /// Returns the number of changes of each template's content, by uid.
     pub(super) fn changes(&self) -> HashMap<String, u64> {
         self.changes.so_far()
     }
 
-    /// One object.
+    /// Returns one object.
     pub(super) fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Arc<DynamicObject>> {
         let store = self.stores.get(kind)?;
         let mut reference = reflector::ObjectRef::new_with(name, resource(kind));
@@ -149,14 +149,14 @@ impl Plane {
         &self.client
     }
 
-    /// Waits for the turn of one write.
+    /// Waits until the next write is allowed.
     pub(super) async fn turn(&self) {
         if let Some(pace) = &self.pace {
             pace.turn().await;
         }
     }
 
-    /// Server-side apply.
+    /// Applies an object with server-side apply.
     pub(super) async fn apply(
         &self,
         kind: &str,
@@ -189,7 +189,7 @@ impl Plane {
         self.within_deadline(async { Ok(api.create(&PostParams::default(), &object).await.map(|_| ())?) }).await
     }
 
-    /// Replaces an object, if it is still as it was read.
+    /// Replaces an object if it is unchanged since it was read.
     pub(super) async fn replace(&self, kind: &str, object: &DynamicObject) -> Result<()> {
         self.turn().await;
         let api = self.api(kind, &object.namespace().unwrap_or_default());
@@ -197,18 +197,18 @@ impl Plane {
         self.within_deadline(async { Ok(api.replace(&object.name_any(), &params, object).await.map(|_| ())?) }).await
     }
 
-    /// One object as the server has it now.
+    /// Returns the current object from the server.
     pub(super) async fn fetch(&self, kind: &str, namespace: &str, name: &str) -> Result<Option<DynamicObject>> {
         let api = self.api(kind, namespace);
         self.within_deadline(async { Ok(api.get_opt(name).await?) }).await
     }
 
-    /// Gives up on a call that takes too long.
+    /// Fails if a call takes too long.
     pub(super) async fn within_deadline<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout(CALL, call).await.context("the server does not answer")?
     }
 
-    /// JSON merge patch; an object that is gone is no error.
+    /// Applies a JSON merge patch. A missing object is no error.
     pub(super) async fn merge(&self, kind: &str, object: &DynamicObject, patch: &Value) -> Result<()> {
         self.turn().await;
         let api = self.api(kind, &object.namespace().unwrap_or_default());
@@ -227,7 +227,7 @@ impl Plane {
         tolerate_absence(done.map(|_| ()))
     }
 
-    /// Replaces the status of an object, if it is still as it was read; an object that is gone is no error.
+    /// Replaces the status of an object if it is unchanged since it was read. A missing object is no error.
     pub(super) async fn replace_status(&self, kind: &str, object: &DynamicObject) -> Result<()> {
         self.turn().await;
         let api = self.api(kind, &object.namespace().unwrap_or_default());
@@ -243,7 +243,7 @@ impl Plane {
         tolerate_absence(done.map(|_| ()))
     }
 
-    /// Takes a finalizer off.
+    /// Removes a finalizer.
     pub(super) async fn release(&self, kind: &str, object: &DynamicObject, finalizer: &str) -> Result<()> {
         if !object.finalizers().iter().any(|f| f == finalizer) {
             return Ok(());
@@ -261,7 +261,7 @@ fn tolerate_absence(done: kube::Result<()>) -> Result<()> {
     }
 }
 
-/// Whether labels satisfy a label selector; no selector is satisfied by all.
+/// True if labels satisfy a label selector. A null selector matches everything.
 pub(super) fn selects_labels(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
     let value_of = |key: &Value| key.as_str().and_then(|key| labels.get(key));
     let by_label = selector["matchLabels"].as_object().into_iter().flatten();
@@ -283,7 +283,7 @@ pub(super) fn selects_labels(selector: &Value, labels: &BTreeMap<String, String>
         })
 }
 
-/// What of an object counts as its content: all but its status and what the server keeps about it.
+/// Returns the hash of an object's content, without its status and the server's metadata.
 pub(super) fn content(object: &DynamicObject) -> String {
     let meta = &object.metadata;
     let mut data = object.data.clone();
@@ -294,12 +294,12 @@ pub(super) fn content(object: &DynamicObject) -> String {
     hash(&format!("{data}{}{}", json!(kept), meta.deletion_timestamp.is_some()))
 }
 
-/// Stable hash for derived names and for what is compared.
+/// Returns a stable hash for derived names and comparisons.
 pub(super) fn hash(text: &str) -> String {
     format!("{:08x}", fnv(text))
 }
 
-/// FNV-1a, as Karmada's names use it.
+/// Returns FNV-1a, which Karmada's names use.
 pub(super) fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_ask_for_labels_and_expressions_alike() {
+    fn label_selector_matches_labels_and_expressions() {
         let labels = BTreeMap::from([("city".to_owned(), "DFW".to_owned())]);
         let of = |selector: Value| selects_labels(&selector, &labels);
         assert!(of(Value::Null));

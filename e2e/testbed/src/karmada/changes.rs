@@ -1,5 +1,5 @@
-//! How often the content of each object has changed, as one sees who hears of each change: what is changed and changed back
-//! between two looks is two changes (fact 73).
+//! Counts the changes of each object's content in the order of the watch. A change that is reverted between two passes counts as
+//! two changes (fact 73).
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use kube::{ResourceExt, api::DynamicObject, runtime::watcher::Event};
 
 use super::cache::content;
 
-/// Of each object, by uid: its content when it was heard of last, and how often that has changed.
+/// For each object by uid: its last known content, and the number of changes.
 #[derive(Default)]
 pub(super) struct Changes(Mutex<HashMap<String, (String, u64)>>);
 
 impl Changes {
-    /// Notes what a watch brings. A new list is compared with what was heard of last, as Karmada's informers do.
+    /// Records an event of a watch. A new list is compared with the last known content, as in Karmada's informers.
     pub(super) fn hear(&self, event: &Event<DynamicObject>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -33,7 +33,7 @@ impl Changes {
         }
     }
 
-    /// How often each object has changed so far, by uid. Whoever asks before looking at the objects sees none that is older.
+    /// Returns the number of changes of each object, by uid. A caller who reads this before the objects never sees older objects.
     pub(super) fn so_far(&self) -> HashMap<String, u64> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().map(|(uid, (_, times))| (uid.clone(), *times)).collect()
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_changed_back_has_changed_twice_and_a_status_changes_nothing() {
+    fn reverted_change_counts_twice_and_a_status_change_does_not() {
         let changes = Changes::default();
         let object = |mark: &str, status: u32| -> DynamicObject {
             serde_json::from_value(json!({

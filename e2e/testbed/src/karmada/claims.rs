@@ -1,4 +1,4 @@
-//! Policies and what they claim.
+//! Policies and their claims.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -12,7 +12,7 @@ use super::{
     cache::{TEMPLATES, selects_labels},
 };
 
-/// One of the two kinds of policies, and the marks of its claims on templates and bindings.
+/// One of the two kinds of policies, with the marks of its claims on templates and bindings.
 #[derive(Debug)]
 pub(super) struct PolicyKind {
     pub(super) kind: &'static str,
@@ -20,12 +20,12 @@ pub(super) struct PolicyKind {
     id: &'static str,
     /// Annotation: the policy's name.
     name: &'static str,
-    /// Annotation: the policy's namespace, where it has one.
+    /// Annotation: the policy's namespace, if it has one.
     namespace: Option<&'static str>,
     finalizer: &'static str,
 }
 
-/// The kinds of policies: one of the template's namespace comes before one of the whole hub.
+/// The kinds of policies. One of the template's namespace has precedence over one of the whole hub.
 pub(super) static POLICIES: [PolicyKind; 2] = [
     PolicyKind {
         kind: "PropagationPolicy",
@@ -44,7 +44,7 @@ pub(super) static POLICIES: [PolicyKind; 2] = [
 ];
 
 impl PolicyKind {
-    /// Labels and annotations by which an object is claimed.
+    /// Returns the labels and annotations of a claim.
     pub(super) fn claim(&self, policy: &DynamicObject) -> Value {
         let mut annotations = json!({ self.name: policy.name_any() });
         if let Some(namespace) = self.namespace {
@@ -53,7 +53,7 @@ impl PolicyKind {
         json!({ "labels": { self.id: policy.labels().get(self.id) }, "annotations": annotations })
     }
 
-    /// A merge patch that takes such a claim off.
+    /// Returns a merge patch that removes such a claim.
     fn no_claim(&self) -> Value {
         let annotations: Map<String, Value> =
             [Some(self.name), self.namespace].into_iter().flatten().map(|key| (key.to_owned(), Value::Null)).collect();
@@ -74,13 +74,13 @@ impl PolicyKind {
     }
 }
 
-/// Whether some policy claims an object.
+/// True if a policy claims the object.
 pub(super) fn is_claimed(object: &DynamicObject) -> bool {
     POLICIES.iter().any(|policies| object.labels().contains_key(policies.id))
 }
 
 impl Federation {
-    /// The policy that claims a template, when it is there.
+    /// Returns the policy that claims a template, if it exists.
     pub(super) fn claimant(&self, template: &DynamicObject) -> Option<(&'static PolicyKind, Arc<DynamicObject>)> {
         let annotations = template.annotations();
         POLICIES.iter().find_map(|policies| {
@@ -90,7 +90,7 @@ impl Federation {
         })
     }
 
-    /// A policy that goes gives its claims back; what it brought to the members stays there (fact 13).
+    /// Removes the claims of terminating policies. Their objects stay on the members (fact 13).
     pub(super) async fn release_policies(&self) -> Result<()> {
         let mut failures = Failures::default();
         for policies in &POLICIES {
@@ -114,8 +114,8 @@ impl Federation {
         self.hub.release(policies.kind, policy, policies.finalizer).await
     }
 
-    /// A template that its policy selects no more: the claim stays with it (fact 24), unless nothing needs the template
-    /// by then. Its binding is then made anew, and what it brought with it (fact 25).
+    /// Handles templates that their policy no longer selects. The claim stays (fact 24), unless nothing needs the template. In
+    /// that case the binding and its copies are recreated (fact 25).
     pub(super) async fn drop_unselected(&self) -> Result<()> {
         for kind in ["ConfigMap", "Secret"] {
             for template in self.hub.all(kind) {
@@ -139,8 +139,8 @@ impl Federation {
         Ok(())
     }
 
-    /// Templates that no policy has claimed go to the first that selects them (facts 1, 67). A policy gets its id and
-    /// its finalizer first.
+    /// Claims templates without a claim for the first policy that selects them (facts 1, 67). A policy gets its id and its
+    /// finalizer first.
     pub(super) async fn claim_templates(&self) -> Result<()> {
         let mut failures = Failures::default();
         for policies in &POLICIES {
@@ -157,7 +157,7 @@ impl Federation {
                         continue;
                     }
                     let Some(policy) = all.iter().find(|policy| selects(policy, kind, &template)) else { continue };
-                    // Refused when somebody else has claimed it since.
+                    // The server refuses this if another client has changed the template since.
                     let mut claim = policies.claim(policy);
                     claim["resourceVersion"] = json!(template.resource_version());
                     failures.note(self.hub.merge(kind, &template, &json!({ "metadata": claim })).await);
@@ -167,8 +167,8 @@ impl Federation {
         failures.result()
     }
 
-    /// Gives a policy its id and its finalizer, and its selectors the policy's namespace where they name none (fact 43).
-    /// Real Karmada's webhook does so as the policy is written.
+    /// Gives a policy its id and its finalizer, and gives selectors without a namespace the policy's (fact 43). Real Karmada's
+    /// webhook does that when the policy is written.
     async fn mark(&self, policies: &PolicyKind, policy: &DynamicObject) -> Result<()> {
         let mut marks = json!({ "metadata": {
             "finalizers": with(policy.finalizers().to_vec(), policies.finalizer),
@@ -188,7 +188,7 @@ impl Federation {
     }
 }
 
-/// Whether a policy selects a template.
+/// True if a policy selects a template.
 pub(super) fn selects(policy: &DynamicObject, kind: &str, template: &DynamicObject) -> bool {
     if policy.namespace().is_some() && policy.namespace() != template.namespace() {
         return false;

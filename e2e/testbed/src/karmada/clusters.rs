@@ -1,4 +1,4 @@
-//! Whether the clusters are there, and what they serve (facts 30, 31).
+//! Health of the clusters, and the kinds that they serve (facts 30, 31).
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use super::{
     cache::{Plane, TEMPLATES, resource},
 };
 
-/// How often clusters are asked whether they are there.
+/// Interval of the health checks.
 const PROBE: Duration = Duration::from_millis(500);
-/// Longest wait for one answer of a cluster: a busy machine is no dead one.
+/// Longest wait for one answer of a cluster. A busy machine is not a dead one.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How long a cluster may be slower than that before it counts as away. One that refuses the connection is away at once.
+/// Time for which a slow cluster still counts as available. One that refuses the connection is unavailable at once.
 const SLOW: Duration = Duration::from_secs(15);
 /// Taint of a cluster that is not ready.
 const NOT_READY: &str = "cluster.karmada.io/not-ready";
 
-/// What is known of one cluster.
+/// Known health of one cluster.
 pub(super) struct Health {
-    /// Whether it answered when last asked.
+    /// True if it answered the last check.
     answers: bool,
-    /// Since when that has been so.
+    /// Time since which `answers` has its value.
     since: Instant,
-    /// When it was heard of last, or looked at first.
+    /// Time of the last answer, or of the first check.
     heard: Instant,
-    /// Whether it counts as ready.
+    /// True if it counts as ready.
     ready: bool,
 }
 
-/// What came of asking a cluster.
+/// The result of a health check.
 enum Answer {
-    /// It serves these of the kinds that matter here, as a Cluster lists them.
+    /// It serves these kinds, in the form of a Cluster's status.
     Serves(Value),
-    /// It is there, and what it serves cannot be read now.
+    /// It is available, but its kinds cannot be read now.
     Alive,
-    /// It was too slow, or says that it is not ready.
+    /// It was too slow, or reports that it is not ready.
     Slow,
-    /// Nobody is there.
+    /// It refuses the connection.
     Away,
 }
 
 impl Answer {
-    /// Whether a cluster that was known like this until now is there.
+    /// True if the cluster is available, given its previous health.
     fn is_there(&self, known: Option<&Health>, now: Instant) -> bool {
         match self {
             Self::Serves(_) | Self::Alive => true,
@@ -57,12 +57,12 @@ impl Answer {
 }
 
 impl Federation {
-    /// Whether a cluster counts as ready: it does for a while after it has gone away (fact 31).
+    /// True if a cluster counts as ready. An unreachable one still does for a while (fact 31).
     pub(super) fn counts_as_ready(&self, cluster: &str) -> bool {
         self.health.get(cluster).is_some_and(|health| health.ready)
     }
 
-    /// Asks each cluster whether it is there and what it serves, and says so on its Cluster.
+    /// Checks health and served kinds of each cluster, and reports them on its Cluster.
     pub(super) async fn probe_clusters(&mut self) -> Result<()> {
         if self.probed.is_some_and(|at| at.elapsed() < PROBE) {
             return Ok(());
@@ -127,7 +127,7 @@ impl Federation {
     }
 }
 
-/// Asks a cluster whether it is there and what it serves.
+/// Checks health and served kinds of a cluster.
 async fn probe(cell: &Plane) -> Answer {
     match ask(cell, "/readyz").await {
         Some(Ok(_)) => {}
@@ -140,7 +140,7 @@ async fn probe(cell: &Plane) -> Answer {
         let found: Value = match ask(cell, path).await {
             Some(Ok(text)) => serde_json::from_str(&text).unwrap_or_default(),
             Some(Err(kube::Error::Api(status))) if status.code == 404 => Value::Null,
-            // What cannot be read now is served all the same.
+            // A kind that cannot be read now still counts as served.
             _ => return Answer::Alive,
         };
         let kinds = found["resources"].as_array().into_iter().flatten().map(|kind| &kind["kind"]);
@@ -156,13 +156,13 @@ async fn probe(cell: &Plane) -> Answer {
     Answer::Serves(json!(enabled))
 }
 
-/// One GET; nothing when no answer came in time.
+/// Sends one GET. Returns `None` without an answer in time.
 async fn ask(cell: &Plane, path: &str) -> Option<kube::Result<String>> {
     let request = crate::control_plane::http_get(path).ok()?;
     tokio::time::timeout(ANSWER, cell.client().request_text(request)).await.ok()
 }
 
-/// What a Cluster says of itself; nothing before it has said anything.
+/// Returns the `Ready` condition of a Cluster, or `None` before its first report.
 fn is_ready(cluster: &DynamicObject) -> Option<bool> {
     let conditions = cluster.data["status"]["conditions"].as_array()?;
     Some(conditions.iter().find(|condition| condition["type"] == "Ready")?["status"] == "True")
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_is_slow_is_there_for_a_while_if_it_was() {
+    fn slow_cluster_stays_available_for_a_while() {
         let now = Instant::now();
         let known = |answers: bool| Health { answers, since: now, heard: now, ready: answers };
         let (soon, late) = (now + SLOW / 2, now + SLOW);

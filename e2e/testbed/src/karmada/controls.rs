@@ -1,4 +1,4 @@
-//! What a test may ask of the stand-in while it runs.
+//! Switches of the stand-in for tests.
 
 use std::{
     collections::HashMap,
@@ -13,11 +13,11 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// How long a cluster may be silent before it counts as not ready, unless a test says otherwise. Real Karmada waits
-/// 30 s and asks every 10 s, which would make each test that takes a cell away half a minute longer.
+/// Default time for which an unreachable cluster counts as ready. Real Karmada waits 30 s and checks every 10 s, which would make
+/// each test with an unavailable cell half a minute longer.
 const FAILURE_THRESHOLD: Duration = Duration::from_secs(2);
 
-/// The switches of one stand-in, shared between it and the test.
+/// The switches of one stand-in, shared with the test.
 #[derive(Debug)]
 pub(super) struct Controls {
     distributes: AtomicBool,
@@ -28,21 +28,21 @@ pub(super) struct Controls {
     late: Mutex<HashMap<(String, String), Late>>,
 }
 
-/// How fast the hub is written to.
+/// Write rate of the hub.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Between two writes; nothing for as fast as can be.
+    /// Pause between two writes. `None` without a limit.
     every: Option<Duration>,
-    /// When the next one may come.
+    /// Time of the next allowed write.
     next: Option<Instant>,
 }
 
-/// A write of the scheduler that is to come after somebody else's (fact 58).
+/// A write of the scheduler that must follow another client's write (fact 58).
 #[derive(Clone, Debug)]
 enum Late {
-    /// Asked for; the binding has not been read yet.
+    /// Requested; the scheduler has not read the binding yet.
     Asked,
-    /// What the scheduler read, as the patch that it will write.
+    /// The patch that the scheduler will write, from the binding that it read.
     Read(Value),
 }
 
@@ -97,7 +97,7 @@ impl Controls {
         *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = Pace { every, next: None };
     }
 
-    /// Waits until the hub may be written to once more.
+    /// Waits until the next write to the hub is allowed.
     pub(super) async fn turn(&self) {
         let until = {
             let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,14 +114,13 @@ impl Controls {
         late.insert((namespace.into(), binding.into()), Late::Asked);
     }
 
-    /// Whether the late write of this binding is still to come, and what was read for it is known.
+    /// True if the late write of this binding is prepared and still pending.
     pub(super) fn late_write_is_read(&self, namespace: &str, binding: &str) -> bool {
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(late.get(&(namespace.into(), binding.into())), Some(Late::Read(_)))
     }
 
-    /// The patch to write now over `binding`: it was asked for, and since the scheduler read the binding somebody has
-    /// taken the schedule out of it.
+    /// Returns the requested late write for `binding`, once another client has removed the schedule that the scheduler read.
     pub(super) fn late_write(&self, binding: &DynamicObject) -> Option<Value> {
         let key = (binding.metadata.namespace.clone()?, binding.metadata.name.clone()?);
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_write_brings_back_once_what_was_read_before() {
+    fn late_write_restores_the_read_schedule_once() {
         let controls = Controls::default();
         let held = binding(&json!({ "clusters": [{ "name": "a" }], "placement": { "clusterAffinity": {} } }));
         let released = binding(&json!({ "requiredBy": [] }));
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(controls.late_write(&released), None, "once");
     }
     #[tokio::test]
-    async fn writes_are_spread_where_a_pace_is_set() {
+    async fn writes_with_a_limit_are_spread() {
         let controls = Controls::default();
         controls.set_writes_per_second(Some(100));
         let began = Instant::now();

@@ -1,16 +1,15 @@
-//! What becomes of the table that a script returned, in Karmada's way (facts 74 and 75).
+//! Converts the table that a script returns, as Karmada does (facts 74 and 75).
 //!
-//! A table of Lua does not say whether it is a list or an object once it is empty, so that each empty one comes out as `[]`.
-//! Karmada then asks the objects that the script was given, by the path without the indices of lists: what is `{}` anywhere
-//! at that path becomes `{}`; what is `[]` there stays; all else is removed, one after the other, by a library that knows no
-//! path with one of `| # @ * ?` in it.
+//! An empty Lua table is neither a list nor an object, so each becomes `[]`. Karmada then looks up the path in the objects that
+//! the script was given, without list indices. If any of them has `{}` at that path, the value becomes `{}`. If one has `[]`, it
+//! stays. All others are removed one by one, by a library that fails for paths with one of `| # @ * ?`.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-/// What a script's answer is read into.
+/// The expected form of a script's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// An object: an empty table is `{}`.
@@ -19,10 +18,10 @@ pub enum Shape {
     List,
 }
 
-/// Characters that have a meaning in the paths of the library that removes.
+/// Special characters in the paths of that library.
 const OF_PATHS: [char; 5] = ['|', '#', '@', '*', '?'];
 
-/// JSON of what a script returned; each empty table is `[]`.
+/// Returns the answer of a script as JSON. Each empty table becomes `[]`.
 pub(super) fn encoded(answer: &mlua::Value) -> Result<Value> {
     encode(answer, &mut BTreeSet::new())
 }
@@ -42,7 +41,7 @@ fn encode(value: &mlua::Value, seen: &mut BTreeSet<usize>) -> Result<Value> {
     })
 }
 
-/// Whole numbers come out without a fraction, as Go writes a float.
+/// Returns whole numbers without a fraction, as Go prints a float.
 fn number(value: f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {
@@ -74,10 +73,10 @@ fn encode_table(table: &mlua::Table, seen: &mut BTreeSet<usize>) -> Result<Value
     Ok(list.into_iter().map(|(_, value)| value).collect())
 }
 
-/// The answer with what is empty in it told apart by `references`, the objects that the script was given.
+/// Returns the answer with its empty tables resolved by `references`, the objects that the script was given.
 ///
 /// # Errors
-/// When something would have to be removed at a path with a character that the library does not take.
+/// Returns an error if a value at a path with a special character would have to be removed.
 pub(super) fn told_apart(mut answer: Value, shape: Shape, references: &[&Value]) -> Result<Value> {
     if answer.as_array().is_some_and(Vec::is_empty) {
         return Ok(if shape == Shape::Object { Map::new().into() } else { answer });
@@ -93,7 +92,7 @@ pub(super) fn told_apart(mut answer: Value, shape: Shape, references: &[&Value])
             *place = Map::new().into();
         }
     }
-    // Karmada goes over them in no particular order. Removing from a list moves the rest of it, also there.
+    // Karmada has no order here. A removal from a list shifts the rest of it, there too.
     for path in &found.strangers {
         let is_complex = path.iter().any(|part| part.contains(OF_PATHS));
         ensure!(!is_complex, "cannot delete value from a complex path: {}", path.join("."));
@@ -102,7 +101,7 @@ pub(super) fn told_apart(mut answer: Value, shape: Shape, references: &[&Value])
     Ok(answer)
 }
 
-/// Paths, without the indices of lists, at which something empty is.
+/// Paths with an empty value, without list indices.
 #[derive(Default)]
 struct Known {
     lists: BTreeSet<Vec<String>>,
@@ -127,12 +126,12 @@ impl Known {
     }
 }
 
-/// Paths in an answer, with indices, of what is empty and may not stay `[]`.
+/// Paths of empty tables in an answer that may not stay `[]`, with indices.
 #[derive(Default)]
 struct Found {
-    /// What was an object in a reference.
+    /// Paths that had an object in a reference.
     objects: Vec<Vec<String>>,
-    /// What was empty in none.
+    /// Paths that were not empty in any reference.
     strangers: Vec<Vec<String>>,
 }
 
@@ -193,14 +192,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What a hook makes of an object that it returns as it is, given the object and what it compares with.
+    /// Returns the result of a hook that returns its object unchanged.
     fn through(desired: &Value, observed: &Value) -> Value {
         let script = "function F(o) return o end";
         super::super::lua::call(script, "F", &[desired, observed], Shape::Object, &[desired, observed]).unwrap()
     }
 
     #[test]
-    fn emptiness_in_the_references_by_path_without_index_decides_what_is_sent() {
+    fn empty_values_are_resolved_by_the_references() {
         let lists = |all: &[&Value]| json!({ "interfaces": all.iter().map(|one| json!({ "ingress": one })).collect::<Vec<_>>() });
         let (open, shut) = (json!([{}]), json!([]));
         let nothing = json!({});
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn without_references_what_is_empty_is_removed_but_not_below_names_that_are_no_simple_path() {
+    fn empty_values_without_references_are_removed_except_at_complex_paths() {
         let call =
             |object: &Value| super::super::lua::call("function F(o) return o end", "F", &[object], Shape::Object, &[]);
         let named = |name: &str| json!({ "k": { format!("k:{{\"name\":\"{name}\"}}"): { "f:value": {} } }, "n": 1 });
@@ -232,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_answer_is_what_it_is_read_into() {
+    fn empty_answer_takes_the_expected_shape() {
         let call = |shape| super::super::lua::call("function F() return {} end", "F", &[], shape, &[]).unwrap();
         assert_eq!((call(Shape::Object), call(Shape::List)), (json!({}), json!([])));
     }
 
     #[test]
-    fn tables_that_are_neither_lists_nor_objects_are_refused() {
+    fn lua_tables_neither_list_nor_object_are_refused() {
         for answer in ["{ 1, a = 2 }", "{ [1] = 1, [3] = 3 }", "{ [true] = 1 }"] {
             let script = format!("function F() return {answer} end");
             assert!(super::super::lua::call(&script, "F", &[], Shape::Object, &[]).is_err(), "{answer}");

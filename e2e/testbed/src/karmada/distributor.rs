@@ -1,4 +1,4 @@
-//! Dependencies: what the interpreter's script names follows its parent (facts 15 to 19, 36 to 41).
+//! Dependencies: the objects from the interpreter's script follow their parent (facts 15 to 19, 36 to 41).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,26 +17,26 @@ use super::{
 };
 
 pub(super) const DEPENDENCIES_FINALIZER: &str = "karmada.io/binding-dependencies-distributor";
-/// Annotation of a parent's binding: what its template depends on, as the script has said last.
+/// Annotation of a parent's binding: the dependencies from the script's last answer.
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 const DEPENDED_BY: &str = "resourcebinding.karmada.io/depended-by-";
 
-/// What was distributed for a parent last.
+/// The last distribution of a parent.
 #[derive(Debug, Default)]
 pub(super) struct Distributed {
     /// Generation of the parent's binding.
     generation: Option<i64>,
     dependencies: Vec<Value>,
-    /// Content of each dependency whose changes are heard of; none where it does not exist.
+    /// Content of each dependency whose changes are noticed. `None` if it does not exist.
     versions: Vec<Option<String>>,
 }
 
-/// Names of the bindings that name each parent, by namespace and name of the parent, as they were at one moment.
+/// Names of the bindings that list each parent, by namespace and name of the parent, at one moment.
 #[derive(Default)]
 pub(super) struct Attached(HashMap<(String, String), Vec<String>>);
 
 impl Federation {
-    /// Which binding names which parents, looked up once for many parents.
+    /// Returns the bindings that list each parent. One lookup serves many parents.
     pub(super) fn attached(&self) -> Attached {
         let mut attached = Attached::default();
         for binding in self.hub.all("ResourceBinding") {
@@ -50,14 +50,14 @@ impl Federation {
         attached
     }
 
-    /// Those that name this parent, as they are by now.
+    /// Returns the current bindings that list this parent.
     fn attached_to(&self, parent: &DynamicObject, attached: &Attached) -> Vec<Arc<DynamicObject>> {
         let namespace = parent.namespace().unwrap_or_default();
         let names = attached.0.get(&(namespace.clone(), parent.name_any()));
         names.into_iter().flatten().filter_map(|name| self.hub.get("ResourceBinding", &namespace, name)).collect()
     }
 
-    /// Looks at the parents that have changed, and at those of which a recorded dependency has.
+    /// Distributes parents that have changed, or that have a changed dependency.
     pub(super) async fn distribute_dependencies(&mut self) -> Result<()> {
         if !self.controls.distributes() {
             self.distributed.clear();
@@ -76,7 +76,7 @@ impl Federation {
             let unchanged = known.is_some_and(|known| {
                 known.generation == parent.metadata.generation && known.versions == self.heard(&known.dependencies)
             });
-            // Before it is scheduled there is nowhere to bring anything.
+            // An unscheduled parent has no target.
             let unscheduled = known.is_none() && clusters(&parent.data["spec"]["clusters"]).is_empty();
             let concerned = parent.data["spec"]["propagateDeps"] == true
                 || parent.finalizers().iter().any(|f| f == DEPENDENCIES_FINALIZER);
@@ -95,7 +95,7 @@ impl Federation {
         failures.result()
     }
 
-    /// What was distributed.
+    /// Distributes the dependencies of a parent.
     async fn distribute(&self, parent: &DynamicObject, attached: &Attached) -> Result<Distributed> {
         let mut distributed = Distributed { generation: parent.metadata.generation, ..Distributed::default() };
         if parent.data["spec"]["propagateDeps"] != true {
@@ -110,8 +110,8 @@ impl Federation {
             return Ok(distributed);
         };
         let dependencies = match self.interpret(Operation::Dependencies, text("kind"), &template, None) {
-            // Without a script nothing is known, and nothing is done: what was brought stays. When there is one again, nobody
-            // looks at it for that (fact 38).
+            // Without a script, nothing changes: delivered dependencies stay. A restored script does not trigger a new
+            // distribution (fact 38).
             Answer::NoScript => {
                 distributed.dependencies = recorded(parent);
                 distributed.versions = self.heard(&distributed.dependencies);
@@ -143,7 +143,7 @@ impl Federation {
                 failures.note(self.attach(parent, kind, &object).await);
             }
         }
-        // One that cannot be a name is tried again and again, and told; the others arrive (fact 39).
+        // An invalid name is retried and reported. The others are delivered (fact 39).
         let outcome = failures.result();
         if let Err(error) = &outcome {
             self.tell_failure(parent, &format!("{error:#}")).await?;
@@ -153,7 +153,7 @@ impl Federation {
         Ok(distributed)
     }
 
-    /// The Event that tells of a dependency that could not be brought.
+    /// Reports a dependency that could not be delivered, as an Event.
     async fn tell_failure(&self, parent: &DynamicObject, why: &str) -> Result<()> {
         let namespace = parent.namespace().unwrap_or_default();
         let body = json!({
@@ -167,7 +167,7 @@ impl Federation {
         self.hub.apply("Event", &namespace, &name, body).await.map(|_| ())
     }
 
-    /// Puts the script's answer on record, and the finalizer on, which both come after a first answer only.
+    /// Writes the script's answer and the finalizer. Both only follow a first answer.
     async fn record(&self, parent: &DynamicObject, dependencies: &[Value]) -> Result<()> {
         let text = json!(dependencies).to_string();
         let finalizers = with(parent.finalizers().to_vec(), DEPENDENCIES_FINALIZER);
@@ -211,7 +211,7 @@ impl Federation {
         self.hold_binding(kind, object, live.as_ref(), body).await
     }
 
-    /// Takes a parent out of every binding that names it.
+    /// Removes a parent from every binding that lists it.
     pub(super) async fn detach_all(&self, parent: &DynamicObject, attached: &Attached) -> Result<()> {
         for attached in self.attached_to(parent, attached) {
             self.detach(parent, &attached).await?;
@@ -229,8 +229,8 @@ impl Federation {
         self.hub.merge("ResourceBinding", attached, &patch).await
     }
 
-    /// What the dependencies are now: a change of one of them wakes the parent (facts 18, 36, 50), or only of the first of
-    /// each kind.
+    /// Returns the current content of the dependencies. A change of one of them triggers the parent (facts 18, 36, 50). With the
+    /// older behaviour, only the first of each kind does.
     fn heard(&self, dependencies: &[Value]) -> Vec<Option<String>> {
         let all = self.controls.hears_of_later();
         let is_first = |n: usize| dependencies[..n].iter().all(|before| before["kind"] != dependencies[n]["kind"]);
@@ -243,9 +243,9 @@ impl Federation {
     }
 }
 
-/// Without doubles, in Karmada's order: by version, kind, namespace and name.
+/// Removes duplicates, and sorts as Karmada does: by version, kind, namespace and name.
 fn sorted(said: &Value) -> Vec<Value> {
-    // An empty Lua table has no form: it is a list here.
+    // An empty Lua table has no form. Here it is a list.
     let mut dependencies = said.as_array().cloned().unwrap_or_default();
     dependencies.sort_by_key(key);
     dependencies.dedup();
@@ -264,13 +264,13 @@ fn depended_by(parent: &DynamicObject) -> String {
     format!("{DEPENDED_BY}{}", hash(&super::bindings::of(parent)))
 }
 
-/// What a parent's binding has on record.
+/// Returns the recorded dependencies of a parent's binding.
 fn recorded(parent: &DynamicObject) -> Vec<Value> {
     let text = parent.annotations().get(DEPENDENCIES);
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// How a dependency's binding names one that needs it. Karmada leaves out where that goes when it goes nowhere.
+/// Returns a parent's entry in the binding of a dependency. Karmada omits the clusters if there are none.
 fn snapshot(namespace: &str, name: &str, clusters: &Value) -> Value {
     let mut snapshot = json!({ "namespace": namespace, "name": name });
     if clusters.as_array().is_some_and(|clusters| !clusters.is_empty()) {
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_binding_goes_that_goes_nowhere_is_left_out() {
+    fn binding_snapshot_without_clusters_omits_them() {
         let nowhere = json!({ "namespace": "ns", "name": "web" });
         assert_eq!(snapshot("ns", "web", &Value::Null), nowhere);
         assert_eq!(snapshot("ns", "web", &json!([])), nowhere);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_sorted_and_named_once() {
+    fn dependencies_are_sorted_without_duplicates() {
         let of = |kind: &str, name: &str| json!({ "apiVersion": "v1", "kind": kind, "namespace": "ns", "name": name });
         let said = json!([of("Secret", "a"), of("ConfigMap", "z"), of("ConfigMap", "a"), of("ConfigMap", "z")]);
         assert_eq!(sorted(&said), [of("ConfigMap", "a"), of("ConfigMap", "z"), of("Secret", "a")]);

@@ -1,4 +1,4 @@
-//! Execution: what the Works say, on the members (facts 5, 7, 8, 12, 31 to 33, 54).
+//! Execution of the Works on the members (facts 5, 7, 8, 12, 31 to 33, 54).
 
 use anyhow::{Context, Result};
 use kube::{ResourceExt, api::DynamicObject};
@@ -11,12 +11,12 @@ use super::{
 };
 
 impl Federation {
-    /// Brings every cluster that counts as ready to what its Works say. One that has just gone away still counts: what is
-    /// written then is refused with the network's error (fact 31).
+    /// Executes the Works of every cluster that counts as ready. One that has just become unreachable still does, and writes to
+    /// it fail with the network's error (fact 31).
     pub(super) async fn execute_works(&self) -> Result<()> {
         let mut failures = Failures::default();
         let mut works = self.hub.all("Work");
-        // Namespaces first: everything else lives in one.
+        // Namespaces come first, because everything else is in one.
         works.sort_by_key(|work| manifest_of(work)["kind"] != "Namespace");
         for work in works {
             let namespace = work.namespace().unwrap_or_default();
@@ -58,9 +58,9 @@ impl Federation {
         let namespace = text(&manifest["metadata"]["namespace"]);
         if work.metadata.deletion_timestamp.is_some() {
             if Dispatch::of(work).preserves {
-                return Ok(()); // Karmada takes its marks off what stays
+                return Ok(()); // Karmada removes its marks from preserved resources, the stand-in does not
             }
-            // Asked of the server: what was made a moment ago may not be in the cache yet.
+            // This is read from the server, because a new object may not be in the cache yet.
             let found = cell.fetch(&kind, &namespace, &name).await?;
             let ours = found.filter(|o| o.labels().get(MANAGED).is_some() && o.metadata.deletion_timestamp.is_none());
             if ours.is_some() {
@@ -69,7 +69,7 @@ impl Federation {
             return Ok(());
         }
         let Some(live) = cell.get(&kind, &namespace, &name) else {
-            // Not managed, or not seen yet: the server knows.
+            // The object is not managed, or not in the cache yet. The server decides.
             match cell.fetch(&kind, &namespace, &name).await? {
                 Some(found) if found.labels().get(MANAGED).is_none() && kind != "Namespace" => anyhow::bail!(
                     "resource(kind={kind}, {namespace}/{name}) already exists in the cluster {cluster} and the \
@@ -88,7 +88,7 @@ impl Federation {
         }
         let current = serde_json::to_value(&*live)?;
         let desired = retained(&current, manifest);
-        // What the script has stay is asked of it only where something would change.
+        // The retention script only runs if something would change.
         if desired == current {
             return Ok(());
         }
@@ -102,8 +102,8 @@ impl Federation {
     }
 }
 
-/// The object as Karmada would send it, which is what the script gets: the manifest, with what stays of the member's
-/// metadata. The rest is the API server's to keep.
+/// Returns the object that Karmada passes to the script: the manifest, with the retained metadata of the member. The API server
+/// keeps the rest.
 fn sent(desired: &Value, manifest: &Value) -> Value {
     let mut object = manifest.clone();
     for field in ["labels", "annotations", "finalizers", "ownerReferences", "resourceVersion"] {
@@ -114,14 +114,14 @@ fn sent(desired: &Value, manifest: &Value) -> Value {
     object
 }
 
-/// An error with all its causes: that the network refused is the last of them.
+/// Returns an error with all its causes. A refused connection is the last of them.
 fn told(error: &anyhow::Error) -> String {
     let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
     chain.join(": ")
 }
 
-/// `current` with the manifest's content put back; others' labels, annotations, finalizers and the status stay (fact 8).
-/// Labels and annotations that Karmada brought before and brings no longer go.
+/// Returns `current` with the content of the manifest. Foreign labels, annotations, finalizers and the status stay (fact 8).
+/// Labels and annotations that Karmada no longer delivers are removed.
 fn retained(current: &Value, manifest: &Value) -> Value {
     let mut desired = current.clone();
     let content = |object: &Value| -> Vec<String> {

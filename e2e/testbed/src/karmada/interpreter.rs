@@ -1,4 +1,4 @@
-//! What the ResourceInterpreterCustomization's scripts answer about WorkloadDeployments.
+//! Answers of the ResourceInterpreterCustomization's scripts about WorkloadDeployments.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Federation, cache::hash, conversion::Shape, lua};
 
-/// What a script is asked.
+/// An operation of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     Dependencies,
@@ -20,7 +20,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Its name in `spec.customizations`, and that of the script's function.
+    /// Returns its name in `spec.customizations`, and the name of the script's function.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Dependencies => ("dependencyInterpretation", "GetDependencies"),
@@ -31,26 +31,26 @@ impl Operation {
     }
 }
 
-/// The last answer about each object (by uid): every pass asks again, and most of the time nothing has changed.
+/// The last answer for each object, by uid. Every pass asks again, and most of the time nothing has changed.
 #[derive(Debug, Default)]
 pub(super) struct Interpreter(Mutex<HashMap<(Operation, String), (Question, Answer)>>);
 
-/// Script, object and version that an answer is about.
+/// The script, the object and its version.
 type Question = String;
 
-/// What comes of asking a script.
+/// The result of a script.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// There is none for this operation.
+    /// There is no script for this operation.
     NoScript,
-    /// It does not load, or raises.
+    /// The script does not load, or raises an error.
     Raised(String),
-    /// What it returned.
+    /// The returned value.
     Said(Value),
 }
 
 impl Federation {
-    /// What the script says of this version of the object.
+    /// Returns the script's answer for this version of the object.
     pub(super) fn interpret(
         &self,
         operation: Operation,
@@ -78,8 +78,8 @@ impl Federation {
         answer
     }
 
-    /// What a member is to have, once the script has said what stays as it is there; nothing without a script. Here
-    /// alone Karmada has references to tell empty lists from empty objects (fact 74).
+    /// Returns the object for a member after the retention script, or `None` without a script. Only here Karmada has references
+    /// to distinguish empty lists from empty objects (fact 74).
     pub(super) fn retain(&self, kind: &str, desired: &Value, observed: &Value) -> anyhow::Result<Option<Value>> {
         let (_, function) = Operation::Retention.names();
         let both = [desired, observed];

@@ -1,4 +1,4 @@
-//! Runs the Lua of a ResourceInterpreterCustomization, in Lua 5.1 like Karmada's gopher-lua, with what its sandbox has.
+//! Runs the Lua of a ResourceInterpreterCustomization, in Lua 5.1 like Karmada's gopher-lua, with the functions of its sandbox.
 
 use anyhow::{Context, Result};
 use mlua::{Lua, LuaOptions, LuaSerdeExt, StdLib, serde::SerializeOptions};
@@ -6,22 +6,22 @@ use serde_json::Value;
 
 use super::conversion::{self, Shape};
 
-/// Calls `function` of `script` with these arguments, and reads its answer as Karmada does: into `shape`, with what is
-/// empty told apart by `references`.
+/// Calls `function` of `script` with these arguments. Reads the answer as Karmada does: into `shape`, with empty tables resolved
+/// by `references`.
 ///
 /// # Errors
-/// When the script does not compile, has no such function, or raises, and when its answer cannot be read.
+/// Returns an error if the script does not compile, lacks the function, or raises an error, or if its answer is unreadable.
 pub fn call(script: &str, function: &str, arguments: &[&Value], shape: Shape, references: &[&Value]) -> Result<Value> {
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, LuaOptions::default())?;
     let globals = lua.globals();
-    // Karmada's sandbox has no gsub, and nothing that loads code or files.
+    // Karmada's sandbox has no gsub, and no function that loads code or files.
     globals.get::<mlua::Table>("string")?.set("gsub", mlua::Nil)?;
     for name in ["dofile", "loadfile", "load", "loadstring", "require"] {
         globals.set(name, mlua::Nil)?;
     }
     lua.load(script).exec().context("the script does not load")?;
     let function: mlua::Function = globals.get(function).with_context(|| format!("no function {function}"))?;
-    // JSON null is nil in Lua, and absent members are absent.
+    // JSON null is nil in Lua, and absent members stay absent.
     let options =
         SerializeOptions::new().serialize_none_to_null(false).serialize_unit_to_null(false).set_array_metatable(false);
     let arguments =
@@ -36,15 +36,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn tables_and_whole_numbers_come_back_as_they_went_in() {
+    fn lua_tables_and_whole_numbers_return_unchanged() {
         let object = json!({ "status": { "replicas": 3, "conditions": [{ "type": "A" }] } });
         let status = call("function F(o) return o.status end", "F", &[&object], Shape::Object, &[]).unwrap();
         assert_eq!(status, object["status"]);
     }
 
-    /// Found by reading: generations of the hub's object and of the cell's were compared, which have nothing to do with each other.
+    /// The generations of the hub's object and of the cell's were compared, although they are unrelated.
     #[test]
-    fn a_cell_of_the_go_operators_has_observed_what_came_with_its_own_object() {
+    fn go_cell_status_observes_the_generation_of_its_own_object() {
         let customization = include_str!("../../../../config/components/federation/interpreter.yaml");
         let customization: Value = serde_saphyr::from_str(customization).unwrap();
         let script = customization["spec"]["customizations"]["statusReflection"]["luaScript"].as_str().unwrap();
@@ -63,9 +63,9 @@ mod tests {
         }
     }
 
-    /// Found by reading: a number above which `minReplicas` was raised stood in the cell for ever.
+    /// The cell kept a number below a raised `minReplicas` for ever.
     #[test]
-    fn a_cells_number_of_instances_is_kept_within_the_bounds_where_autoscaling_is_asked_for() {
+    fn retained_replicas_with_autoscaling_stay_within_the_bounds() {
         let customization = include_str!("../../../../config/components/federation/interpreter.yaml");
         let customization: Value = serde_saphyr::from_str(customization).unwrap();
         let script = customization["spec"]["customizations"]["retention"]["luaScript"].as_str().unwrap();
@@ -94,9 +94,9 @@ mod tests {
         assert_eq!(call(script, "Retain", &both, Shape::Object, &both).unwrap()["spec"]["replicas"], 3);
     }
 
-    /// Found on real Karmada: with a variable `A@B` no status ever came back, and with 10,000 variables nothing did.
+    /// On real Karmada, a variable `A@B` blocked every status, and 10,000 variables blocked the whole answer.
     #[test]
-    fn aggregation_answers_the_status_and_who_it_is_of_whatever_managed_fields_hold() {
+    fn aggregation_returns_status_and_identity_for_any_managed_fields() {
         let customization = include_str!("../../../../config/components/federation/interpreter.yaml");
         let customization: Value = serde_saphyr::from_str(customization).unwrap();
         let script = customization["spec"]["customizations"]["statusAggregation"]["luaScript"].as_str().unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_gsub() {
+    fn lua_sandbox_has_no_gsub() {
         assert!(call("function F() return string.gsub('a', 'a', 'b') end", "F", &[], Shape::Object, &[]).is_err());
     }
 }

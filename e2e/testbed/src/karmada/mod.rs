@@ -1,4 +1,4 @@
-//! Karmada on the hub: the real thing when its binaries are given, else a stand-in for the parts that we touch.
+//! Karmada on the hub: real Karmada if its binaries are given, else a stand-in for the parts that the operator uses.
 
 mod bindings;
 mod cache;
@@ -38,10 +38,10 @@ use self::{
     interpreter::Interpreter,
 };
 
-/// Which Karmada to run.
+/// The Karmada to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// Ours: see [`StandIn`].
+    /// The stand-in: see [`StandIn`].
     #[default]
     StandIn,
     /// Karmada's own binaries, and the folder with its CRDs and webhook configuration.
@@ -54,7 +54,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Real when `KARMADA_BIN` and `KARMADA_CRDS` are set.
+    /// Returns the real flavour if `KARMADA_BIN` and `KARMADA_CRDS` are set.
     pub fn from_env() -> Self {
         match (std::env::var_os("KARMADA_BIN"), std::env::var_os("KARMADA_CRDS")) {
             (Some(bin), Some(crds)) if !bin.is_empty() && !crds.is_empty() => {
@@ -67,22 +67,21 @@ impl Flavour {
 
 /// A stand-in for Karmada v1.18.
 ///
-/// It acts when Karmada would: the scheduler on a change of a claimed binding's spec or of any cluster, the distributor
-/// on a change of a parent's spec or of a dependency, the binding controller on a change of a binding's spec. What it has
-/// seen it forgets with the process.
+/// It acts at the same times as Karmada. The scheduler acts on a change of a claimed binding's spec or of any cluster, and the
+/// distributor on a change of a parent's spec or of a dependency. The binding controller acts on a change of a binding's spec.
+/// Its memory ends with the process.
 ///
-/// It keeps the facts of `docs/karmada.md`, each of them a test in `tests/it/karmada_contract`. It does not keep 6, 14, 44, 45
-/// and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for), 72 (the bed keeps the members' credentials)
-/// and 80 (its watches are back at once).
+/// It follows the facts of `docs/karmada.md`, each of them a test in `tests/it/karmada_contract`. It does not follow 6, 14, 44,
+/// 45 and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for), 72 (the bed keeps the members'
+/// credentials) and 80 (its watches are back at once).
 ///
 /// Other simplifications:
 /// - 2: the distributor's finalizer comes with the binding. Karmada adds it once the script has answered.
-/// - 24: a template that no policy selects any more always keeps its claim. Karmada removes it unless another policy was
-///   quicker.
+/// - 24: a template that no policy selects any more always keeps its claim. Karmada removes it unless another policy was quicker.
 /// - 25: copies are always recreated. Karmada recreates them in most runs.
 /// - 31: a cluster stays ready for 2 s unless a test makes it longer. A slow cluster counts as ready for 15 s. One whose APIs
-///   cannot be read keeps those that it had, where Karmada lists what it could read. One that is back is ready at once.
-/// - 38: a script that comes back is asked at once. Karmada asks it when a template is touched.
+///   cannot be read keeps those that it had, where Karmada lists the readable ones. A returning cluster is ready at once.
+/// - 38: a restored script is asked at once. Karmada asks it when a template is touched.
 /// - 39: the distributor tries again after half a second at most.
 /// - 43: a selector's namespace is filled in a moment after the policy is written.
 /// - 53: an admission policy protects objects. In Karmada a webhook does.
@@ -97,32 +96,32 @@ pub struct StandIn {
     _stop: DropGuard,
 }
 
-/// The state of the stand-in between two passes. What it has seen of an object is forgotten with the process, as Karmada
-/// forgets it: after a restart all is looked at once more (fact 56).
+/// The state of the stand-in between two passes. It ends with the process, like Karmada's: after a restart, everything is
+/// processed once more (fact 56).
 struct Federation {
     hub: Plane,
     cells: BTreeMap<String, Plane>,
-    /// Whether each cluster is there.
+    /// Health of each cluster.
     health: HashMap<String, Health>,
-    /// What each template's binding was last made of (fact 49).
+    /// The state that each template's binding was last made from (fact 49).
     bound: HashMap<String, Bound>,
-    /// Generation of each binding, and the clusters, when it was last scheduled.
+    /// Generation and clusters of each binding at its last scheduling.
     scheduled: HashMap<String, (i64, String)>,
-    /// Each parent, and its dependencies, when they were last distributed (fact 50).
+    /// The last distribution of each parent (fact 50).
     distributed: HashMap<String, Distributed>,
     /// Generation of each binding when its Works were last made (fact 55).
     spread: HashMap<String, i64>,
     controls: Arc<Controls>,
     interpreter: Interpreter,
     probed: Option<tokio::time::Instant>,
-    /// Where failures of passes are written.
+    /// Log file for failed passes.
     log: PathBuf,
-    /// The failure that was written last.
+    /// The last logged failure.
     failed: String,
 }
 
 impl StandIn {
-    /// Starts working on `hub` and the named cells. What fails is written into `log`.
+    /// Starts the stand-in for `hub` and the named cells. It logs failures into `log`.
     pub fn start(hub: Client, cells: Vec<(String, Client)>, log: PathBuf) -> Self {
         let stop = CancellationToken::new();
         let changed = Arc::new(Notify::new());
@@ -153,60 +152,60 @@ impl StandIn {
         Self { controls, changed: wake, _stop: stop.drop_guard() }
     }
 
-    /// Switches the feature gate PropagateDeps; it is on at first.
+    /// Switches the feature gate PropagateDeps. The default is on.
     pub fn propagate_deps(&self, on: bool) {
         self.controls.set_distributes(on);
         self.changed.notify_one();
     }
 
-    /// Whether it hears of every dependency that comes or changes, as at first. Karmada before 1.15.3 heard of the first of
-    /// each kind alone (its issue 6924): another one reached the members when its parent was looked at for another reason.
+    /// Switches the notice of every new or changed dependency. The default is on. Karmada before 1.15.3 only noticed the first of
+    /// each kind (its issue 6924). Another one reached the members when its parent was processed for another reason.
     pub fn hear_of_later(&self, on: bool) {
         self.controls.set_hears_of_later(on);
         self.changed.notify_one();
     }
 
-    /// Whether it evicts what is on a cluster with a `NoExecute` taint (fact 81); not at first.
+    /// Switches the eviction from clusters with a `NoExecute` taint (fact 81). The default is off.
     pub fn evict_tainted(&self, on: bool) {
         self.controls.set_evicts_tainted(on);
         self.changed.notify_one();
     }
 
-    /// How many times a second the hub is written to at most; as fast as can be when there is no limit, as at first. Real
-    /// Karmada's controller-manager keeps to 40 calls a second unless it is told otherwise (`--kube-api-qps`).
+    /// Limits the writes to the hub per second. The default is no limit. Real Karmada's controller-manager makes 40 calls a
+    /// second by default (`--kube-api-qps`).
     pub fn writes_per_second(&self, writes: Option<u32>) {
         self.controls.set_writes_per_second(writes);
     }
 
-    /// How long a cluster that does not answer still counts as ready (fact 31): 2 s at first, where real Karmada takes
-    /// about 35 s. In that window what is written to it is refused with the network's error.
+    /// Sets the time for which an unreachable cluster counts as ready (fact 31). The default is 2 s. Real Karmada takes about 35
+    /// s. In that time, writes to the cluster fail with the network's error.
     pub fn failure_threshold(&self, threshold: Duration) {
         self.controls.set_failure_threshold(threshold);
     }
 
-    /// Asks for the order of fact 58 in one binding: the scheduler reads it now, and writes its result (clusters, placement
-    /// and the annotation about it) once somebody has taken the placement out. It does so once; a placement that is
-    /// never taken out is left alone. [`Self::late_write_is_read`] says when it has read.
+    /// Requests the order of fact 58 in one binding. The scheduler reads it now, and writes its result (clusters, placement and
+    /// its annotation) once another client has removed the placement. It does so once. If the placement is never removed, nothing
+    /// happens. [`Self::late_write_is_read`] tells when it has read.
     pub fn write_late(&self, namespace: &str, binding: &str) {
         self.controls.ask_late_write(namespace, binding);
         self.changed.notify_one();
     }
 
-    /// Whether a write asked for by [`Self::write_late`] has been prepared and is still to come.
+    /// True if a write requested by [`Self::write_late`] is prepared and still pending.
     pub fn late_write_is_read(&self, namespace: &str, binding: &str) -> bool {
         self.controls.late_write_is_read(namespace, binding)
     }
 }
 
 impl Federation {
-    /// One pass after every change, and one a second for what no event tells; sooner where something has failed.
+    /// Runs one pass after every change, and one a second for changes without an event. After a failure it runs sooner.
     async fn run(mut self, changed: Arc<Notify>) {
         self.hub.wait_ready().await;
         let mut patience = QUIET;
         loop {
             let _ = tokio::time::timeout(patience, changed.notified()).await;
-            // Any step may lose a race with another writer; the next pass, soon, sees what came of it. What fails each time
-            // keeps nothing else waiting.
+            // Any step may lose a race with another writer, and the next pass sees the result. A permanent failure blocks nothing
+            // else.
             patience = match self.pass().await {
                 Ok(()) => QUIET,
                 Err(error) => {
@@ -218,19 +217,18 @@ impl Federation {
         }
     }
 
-    /// Writes the failure of a pass into the log, unless the pass before failed in the same way.
+    /// Logs the failure of a pass, unless the previous pass failed in the same way.
     fn note(&mut self, failure: &str) {
         if self.failed != failure {
             failure.clone_into(&mut self.failed);
             let now = k8s_openapi::jiff::Timestamp::now();
             let written = File::options().create(true).append(true).open(&self.log);
-            // A log that cannot be written is no reason to stop working.
+            // An unwritable log is no reason to stop.
             let _ = written.and_then(|mut file| writeln!(file, "{now} {failure}"));
         }
     }
 
-    /// Every step, whatever became of the one before: as in Karmada, one object that cannot be dealt with holds up no
-    /// other.
+    /// Runs every step, even after a failed one. As in Karmada, a failing object blocks no other.
     async fn pass(&mut self) -> Result<()> {
         let mut failures = Failures::default();
         failures.note(self.probe_clusters().await);
@@ -249,13 +247,13 @@ impl Federation {
     }
 }
 
-/// How long to wait for a change while nothing fails.
+/// Wait for a change while nothing fails.
 const QUIET: Duration = Duration::from_secs(1);
-/// First pause after a pass that failed in part; it doubles while passes fail, up to the longest.
+/// First pause after a failed pass. It doubles with each failure up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// What went wrong in a step that goes on with the next object.
+/// Failures of a step that continues with the next object.
 #[derive(Debug, Default)]
 struct Failures(Vec<String>);
 

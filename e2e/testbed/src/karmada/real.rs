@@ -27,7 +27,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// Checks that the folders hold what is needed.
+    /// Checks that the folders are complete.
     pub fn check(bin: &Path, crds: &Path) -> Result<()> {
         for name in ["controller-manager", "scheduler", "webhook", "aggregated-apiserver"] {
             if !bin.join(name).is_file() {
@@ -45,8 +45,7 @@ impl Real {
         Ok(())
     }
 
-    /// Installs Karmada's kinds and starts its processes from these folders; the clusters are registered by
-    /// [`super::super::bed`].
+    /// Installs Karmada's kinds and starts its processes from these folders. [`super::super::bed`] registers the clusters.
     pub async fn start(
         dir: &Path,
         (bin, crds): (&Path, &Path),
@@ -151,7 +150,7 @@ fn probes() -> Result<[String; 2]> {
     ])
 }
 
-/// A process that serves on a port. On a slow machine it may give up before it does, and is started again.
+/// Starts a process that serves on a port. On a slow machine it may exit before that, and is restarted.
 async fn serving(start: impl Fn() -> Result<Process>, port: u16) -> Result<Process> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut process = start()?;

@@ -1,4 +1,4 @@
-//! Which clusters a binding goes to (facts 29, 30, 42, 46 to 48, 59, 64).
+//! Chooses the clusters of a binding (facts 29, 30, 42, 46 to 48, 59, 64).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,21 +17,21 @@ use super::{
 pub(super) const APPLIED: &str = "policy.karmada.io/applied-placement";
 const OBSERVED_GROUP: &str = "schedulerObservingAffinityName";
 
-/// What the scheduler answers for one binding.
+/// The scheduler's decision for one binding.
 #[derive(Debug, PartialEq, Eq)]
 struct Schedule {
-    /// Chosen clusters by name, in order; none when every group was refused.
+    /// Chosen clusters by name, in order. Empty if every group was refused.
     chosen: Vec<String>,
-    /// Name of the affinity group that was taken, where the placement has named groups.
+    /// Name of the chosen affinity group, if the placement has named groups.
     group: Option<String>,
-    /// Why the first group that was tried was refused, when all were.
+    /// Reason of the first tried group's refusal, if all were refused.
     refusal: Option<String>,
 }
 
-/// Chooses clusters for `placement`, of which `observed` is the group seen last and `targets` what it has now.
+/// Chooses clusters for `placement`. `observed` is the last observed group, and `targets` are the current clusters.
 ///
-/// With several groups it starts at the observed one (at the first, when that name is unknown) and goes on to the next
-/// only when a group is refused; the refusal that is told is the first one's.
+/// With several groups it starts at the observed one, or at the first if that name is unknown. It tries the next only if a group
+/// is refused, and reports the first refusal.
 fn schedule(
     placement: &Value,
     observed: Option<&str>,
@@ -65,7 +65,7 @@ fn schedule(
     Schedule { chosen: Vec::new(), group: None, refusal }
 }
 
-/// Why the scheduler refuses a cluster: affinity, a taint, or a missing API. The last two do not take away what it has.
+/// Returns why the scheduler refuses a cluster: affinity, a taint, or a missing API. The last two do not evict.
 fn refused(group: &Value, targets: &[String], resource: &Value, cluster: &DynamicObject) -> Option<String> {
     if !in_group(group, cluster) {
         return Some("cluster(s) did not match the placement cluster affinity constraint".into());
@@ -88,7 +88,7 @@ fn in_group(group: &Value, cluster: &DynamicObject) -> bool {
     !excluded && named && selects_labels(&group["labelSelector"], cluster.labels())
 }
 
-/// The first taint that keeps new objects away, as the scheduler prints it.
+/// Returns the first taint that keeps new objects away, as the scheduler prints it.
 fn untolerated_taint(cluster: &DynamicObject) -> Option<String> {
     let taints = cluster.data["spec"]["taints"].as_array()?;
     let taint = taints.iter().find(|taint| taint["effect"] == "NoSchedule" || taint["effect"] == "NoExecute")?;
@@ -97,7 +97,7 @@ fn untolerated_taint(cluster: &DynamicObject) -> Option<String> {
     Some(format!("{key}{}:{effect}", value.unwrap_or_default()))
 }
 
-/// Whether the cluster is known to serve the kind. What has not been collected is not served.
+/// True if the cluster is known to serve the kind. An unknown kind counts as not served.
 fn serves(cluster: &DynamicObject, resource: &Value) -> bool {
     let groups = cluster.data["status"]["apiEnablements"].as_array();
     let mut of_version = groups.into_iter().flatten().filter(|group| group["groupVersion"] == resource["apiVersion"]);
@@ -122,7 +122,7 @@ fn is_evicted(placement: &Value, cluster: &DynamicObject) -> bool {
 }
 
 impl Federation {
-    /// Takes clusters with a `NoExecute` taint out of the bindings that are scheduled to them, if this is switched on.
+    /// Removes clusters with a `NoExecute` taint from the bindings that are scheduled to them, if this is switched on.
     pub(super) async fn evict_tainted(&mut self) -> Result<()> {
         if !self.controls.evicts_tainted() {
             return Ok(());
@@ -146,10 +146,10 @@ impl Federation {
         failures.result()
     }
 
-    /// Schedules the bindings that have changed, and after a change of any cluster those that have a placement at all.
+    /// Schedules changed bindings and, after a change of any cluster, all with a placement.
     ///
-    /// A change of a binding counts only while a policy claims it; a change of labels, spec or deletion of a cluster makes
-    /// the scheduler look at every binding with a placement, the residue of former claims included.
+    /// A change of a binding only counts while a policy claims it. A change of a cluster's labels, spec or deletion triggers
+    /// every binding with a placement, including residue of former claims.
     pub(super) async fn schedule(&mut self) -> Result<()> {
         let mut failures = Failures::default();
         let all = self.hub.all("Cluster");
@@ -174,7 +174,7 @@ impl Federation {
                 .get(&uid)
                 .map_or(claimed, |before| before.1 != seen.1 || (claimed && before.0 != seen.0));
             if !due {
-                // A binding that nobody claims is looked at once the clusters change.
+                // An unclaimed binding is scheduled once the clusters change.
                 self.scheduled.entry(uid).or_insert(seen);
                 continue;
             }
@@ -193,7 +193,7 @@ impl Federation {
         let before = clusters(&spec["clusters"]);
         let observed = binding.data["status"][OBSERVED_GROUP].as_str();
         let answer = schedule(&spec["placement"], observed, &before, &spec["resource"], all);
-        // The difference between what was read and the result, as one merge patch.
+        // The difference between the read binding and the result, as one merge patch.
         let applied = spec["placement"].to_string();
         let mut patch = json!({});
         if binding.annotations().get(APPLIED) != Some(&applied) {
@@ -220,8 +220,8 @@ impl Federation {
     }
 }
 
-/// What the scheduler watches of the clusters, as one value that changes when any of it does. What a cluster serves is
-/// not among it (fact 66), but that it has joined and said so.
+/// Returns one value of everything that the scheduler watches on the clusters. It changes with any of it. The served kinds are
+/// not part of it (fact 66), except that a joined cluster has reported some.
 fn landscape(all: &[&DynamicObject]) -> String {
     let of = |cluster: &&DynamicObject| {
         json!([
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn it_starts_at_the_group_seen_last_and_never_goes_back() {
+    fn scheduler_starts_at_the_last_observed_group() {
         let (a, b) = (cluster("a", "y", None), cluster("b", "x", None));
         let first = schedule(&guarded(), None, &[], &resource(), &[&a, &b]);
         assert_eq!((first.chosen, first.group.as_deref()), (names(&["b"]), Some("city")));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_group_leads_to_the_next_and_the_last_to_nothing() {
+    fn scheduler_tries_the_next_group_after_a_refusal() {
         let (a, b) = (cluster("a", "y", None), cluster("b", "x", Some("cordoned")));
         let second = schedule(&guarded(), Some("city"), &names(&["a"]), &resource(), &[&a, &b]);
         assert_eq!((second.chosen, second.group.as_deref()), (names(&["a"]), Some("holding")));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn taint_and_missing_api_take_nothing_away() {
+    fn taint_and_missing_api_do_not_evict() {
         let mut tainted = cluster("a", "x", Some("cordoned"));
         tainted.data["status"] = json!({});
         let placement = json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { "city": "x" } } } });

@@ -14,7 +14,7 @@ use super::{
 };
 
 impl Federation {
-    /// Of every binding that has Works, or whose Works have gone.
+    /// Collects the status of every binding with Works or former Works.
     pub(super) async fn collect_status(&self) -> Result<()> {
         let mut failures = Failures::default();
         let works = self.works();
@@ -97,7 +97,7 @@ impl Federation {
         else {
             return Ok(());
         };
-        // Of the answer the status counts alone: the API server keeps everything else of an update of it (fact 78).
+        // Only the status of the answer counts. The API server ignores everything else in an update of it (fact 78).
         if answer["status"] != template.data["status"] {
             let object: DynamicObject = serde_json::from_value(answer)?;
             self.hub.replace_status("WorkloadDeployment", &object).await?;

@@ -1,4 +1,4 @@
-//! Works: what goes to which cluster (facts 3, 4, 16, 55, 62, 63).
+//! Works: the objects for each cluster (facts 3, 4, 16, 55, 62, 63).
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ pub(super) const WORK_FINALIZER: &str = "karmada.io/execution-controller";
 pub(super) const EXECUTION_SPACE: &str = "karmada-es-";
 
 impl Federation {
-    /// A Work per namespace and cluster, always; and per binding and cluster, when the binding's spec has changed (so a
-    /// lost one stays lost until the template is touched: facts 55, 62).
+    /// Makes one Work for each namespace and cluster. Makes one for each binding and cluster when the binding's spec has changed.
+    /// A deleted Work is only recreated when the template is touched (facts 55, 62).
     pub(super) async fn make_works(&mut self) -> Result<()> {
         let mut failures = Failures::default();
         for namespace in self.hub.all("Namespace") {
@@ -53,7 +53,7 @@ impl Federation {
         failures.result()
     }
 
-    /// Brings the Works of one binding to what it says.
+    /// Updates the Works of one binding.
     async fn spread(&self, binding: &DynamicObject, works: &[std::sync::Arc<DynamicObject>]) -> Result<()> {
         let spec = &binding.data["spec"];
         let required = spec["requiredBy"].as_array().into_iter().flatten().flat_map(|by| clusters(&by["clusters"]));
@@ -109,7 +109,8 @@ impl Federation {
             live.data["spec"]["workload"]["manifests"][0] == manifest && Dispatch::of(live) == how
         };
         let mut same = live.as_deref().is_some_and(is_same);
-        // What is changed and changed back at once may not be in the cache yet; of a namespace's Work all passes ask.
+        // An object that is changed and reverted at once may not be in the cache yet. Namespaces are left out, because every pass
+        // checks their Works.
         if same && kind != "Namespace" {
             same = self.hub.fetch("Work", &namespace, &name).await?.as_ref().is_some_and(is_same);
         }
@@ -132,31 +133,31 @@ impl Federation {
     }
 }
 
-/// What a Work says beside its manifest.
+/// Fields of a Work besides its manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dispatch {
-    /// It is kept from its cluster (fact 71).
+    /// The Work is not dispatched to its cluster (fact 71).
     pub(super) suspended: bool,
-    /// What it brought stays there when it goes (fact 77).
+    /// The object stays on the cluster after the deletion (fact 77).
     pub(super) preserves: bool,
 }
 
 impl Dispatch {
-    /// What a Work says.
+    /// Returns these fields of a Work.
     pub(super) fn of(work: &DynamicObject) -> Self {
         let says = |field: &str| work.data["spec"][field] == true;
         Self { suspended: says("suspendDispatching"), preserves: says("preserveResourcesOnDeletion") }
     }
 }
 
-/// Whether a binding's Works are kept from this cluster (fact 71).
+/// True if a binding's Works are not dispatched to this cluster (fact 71).
 fn is_suspended(suspension: &Value, cluster: &str) -> bool {
     let on = suspension["dispatchingOnClusters"]["clusterNames"].as_array();
     suspension["dispatching"] == true || on.is_some_and(|on| on.iter().any(|name| name == cluster))
 }
 
-/// Name of a template's Works: a dash and up to ten digits are appended, so that a template's name of more than 242
-/// characters may not fit any more (fact 63).
+/// Returns the name of a template's Works. It appends a dash and up to ten digits, so a template's name of more than 242
+/// characters may not fit (fact 63).
 pub(super) fn work_name(kind: &str, template: &DynamicObject) -> String {
     let namespace = template.namespace().unwrap_or_default();
     let name = template.name_any();
@@ -167,7 +168,7 @@ pub(super) fn manifest_of(work: &DynamicObject) -> &Value {
     &work.data["spec"]["workload"]["manifests"][0]
 }
 
-/// The template as a member gets it: its content, labels and annotations, and Karmada's marks.
+/// Returns the template as a member gets it: content, labels, annotations, and Karmada's marks.
 fn manifest(kind: &str, template: &DynamicObject, work: &str) -> Value {
     let mut object = json!(template.data);
     if let Some(object) = object.as_object_mut() {

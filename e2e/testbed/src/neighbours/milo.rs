@@ -1,5 +1,5 @@
-//! Milo's way to the projects: one host that serves each project's control plane under a path of its own, and says with each
-//! request which project it is about, in the user's `extra`.
+//! A stand-in for Milo: one host that serves each project's control plane under its own path. With each request, it passes the
+//! name of the project in the user's `extra`.
 
 use std::{
     collections::BTreeMap,
@@ -24,22 +24,22 @@ use crate::{
     proxy::{Answer, accept, front_proxy, pass_on, pass_through, tls},
 };
 
-/// What becomes of requests for a project.
+/// The handling of requests for a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// They are served.
+    /// Requests are served.
     Served,
-    /// They are answered with 503.
+    /// Requests fail with 503.
     Away,
-    /// They are never answered.
+    /// Requests are never answered.
     Silent,
-    /// They are refused with 403.
+    /// Requests fail with 403.
     Forbidden,
-    /// There is no such project.
+    /// The project does not exist.
     Absent,
 }
 
-/// The proxy; it ends when dropped.
+/// A proxy that ends when dropped.
 #[derive(Debug)]
 pub struct Milo {
     _worker: Worker,
@@ -50,24 +50,24 @@ pub struct Milo {
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
 
-/// What an API server is told of a user beside the name: what the request is about.
+/// Headers that tell an API server the project of the request, in the user's `extra`.
 const EXTRA: [&str; 2] =
     ["x-remote-extra-iam.miloapis.com%2fparent-name", "x-remote-extra-iam.miloapis.com%2fparent-type"];
 
 struct Project {
-    /// As this host, which is believed when it says who asks.
+    /// A client that the API server trusts as a front proxy.
     believed: Client,
-    /// As whoever asks, with nothing added: it is for the API server to know him.
+    /// A client that forwards the user's own credentials, for the API server to verify.
     plain: Client,
     reach: Reach,
-    /// Connections over which it was asked for.
+    /// Open connections with requests for the project.
     connections: Vec<CancellationToken>,
 }
 
 #[derive(Default)]
 struct Table {
     projects: Mutex<BTreeMap<String, Project>>,
-    /// Requests that ask for no project, such as those for Projects themselves.
+    /// The API server for requests without a project, such as those for Projects.
     own: Mutex<Option<Client>>,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Table {
 }
 
 impl Milo {
-    /// Starts serving; `own` is the API server that knows the projects.
+    /// Starts the stand-in. `own` is the API server with the Projects.
     pub async fn start(dir: &Path, own: &ControlPlane) -> Result<Self> {
         let table = Arc::new(Table::default());
         *table.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass_through(own).await?);
@@ -95,18 +95,18 @@ impl Milo {
         Ok(Self { _worker: worker, table, dir: dir.into(), port })
     }
 
-    /// A kubeconfig of a project's control plane, by way of this host.
+    /// Returns a kubeconfig of a project's control plane through this host.
     pub fn project_kubeconfig(&self, project: &str, user: &User) -> Result<std::path::PathBuf> {
         let address = format!("https://127.0.0.1:{}{PROJECTS}{project}/control-plane", self.port);
         pki::kubeconfig_of(&self.dir, &format!("milo-{project}"), &address, user)
     }
 
-    /// A kubeconfig of the host.
+    /// Returns a kubeconfig of the host.
     pub fn kubeconfig(&self, user: &User) -> std::path::PathBuf {
         self.dir.join(format!("milo{}.kubeconfig", user.suffix()))
     }
 
-    /// Serves this control plane under this project's path.
+    /// Serves this control plane under the project's path.
     pub async fn add(&self, project: &str, plane: &ControlPlane) -> Result<()> {
         let (believed, plain) = (front_proxy(plane, &self.dir).await?, pass_through(plane).await?);
         let mut projects = self.table.projects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +114,7 @@ impl Milo {
         Ok(())
     }
 
-    /// Changes what becomes of requests for a project, from the next one on. Open watches are cut.
+    /// Changes the handling of requests for a project from the next one on. Open watches are closed.
     pub fn set(&self, project: &str, reach: Reach) {
         let mut projects = self.table.projects.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(project) = projects.get_mut(project) {
@@ -124,7 +124,7 @@ impl Milo {
     }
 }
 
-/// Answers one request; `connection` ends the connection that it came over.
+/// Answers one request. `connection` closes the connection of the request.
 async fn serve(
     (table, users): (Arc<Table>, Arc<[User]>),
     connection: CancellationToken,
@@ -156,7 +156,7 @@ async fn serve(
     }
 }
 
-/// Says who asks, and about which project. Returns whether this host knows him.
+/// Adds user and project to the headers. Returns true if this host knows the user.
 fn introduce(headers: &mut HeaderMap, users: &[User], project: &str) -> Result<bool> {
     let claimed: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
     for name in claimed {

@@ -1,4 +1,4 @@
-//! Stand-ins for the neighbours: network services, quota, and Milo's way to the projects.
+//! Stand-ins for neighbouring systems: network services, quota, and Milo.
 
 pub mod milo;
 mod network;
@@ -26,7 +26,7 @@ use crate::process::Soon;
 pub use milo::{Milo, Reach};
 pub use quota::grant;
 
-/// Something that works on a control plane until it is dropped.
+/// A task that works on a control plane until it is dropped.
 #[derive(Debug)]
 pub struct Worker {
     _stop: DropGuard,
@@ -45,7 +45,7 @@ impl Worker {
         Self { _stop: stop.drop_guard() }
     }
 
-    /// Serves the networks of a cell: what is bound is ready after this long.
+    /// Serves the networks of a cell. A network is ready after this time.
     pub fn networks(cell: Client, after: Duration) -> Self {
         Self::start(network::run(cell, after))
     }
@@ -61,14 +61,14 @@ fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: &str)
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// What is known of the objects of one kind, from a watch.
+/// Known objects of one kind, from a watch.
 type Known = Store<DynamicObject>;
 
-/// How long stand-ins trust their watches.
+/// Time after which stand-ins restart their watches.
 const ANEW: Duration = Duration::from_mins(1);
 
-/// Runs `pass` after each change of any of these kinds, with what is known of each of them, and once in a while: from
-/// watches alone, since every look by a LIST costs an API server that tests share.
+/// Runs `pass` with the known objects after each change of one of these kinds, and once a second. It only uses watches, because
+/// each LIST loads an API server that tests share.
 async fn on_change<const KINDS: usize, F: Future<Output = Result<()>>>(
     client: &Client,
     kinds: [GroupVersionKind; KINDS],
@@ -83,7 +83,7 @@ async fn on_change<const KINDS: usize, F: Future<Output = Result<()>>>(
     loop {
         let (known, watches): (Vec<Known>, Vec<_>) = kinds.iter().map(watch).unzip();
         let mut changes = futures::stream::select_all(watches);
-        // A watch whose connection dies on a busy machine ends by nothing else.
+        // On a busy machine, a watch with a dead connection does not end by itself.
         let anew = Instant::now() + ANEW;
         while Instant::now() < anew {
             let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
@@ -94,14 +94,14 @@ async fn on_change<const KINDS: usize, F: Future<Output = Result<()>>>(
     }
 }
 
-/// All that is known, the oldest first.
+/// Returns all known objects, the oldest first.
 fn in_order(known: &Known) -> Vec<DynamicObject> {
     let mut items: Vec<DynamicObject> = known.state().iter().map(|object| (**object).clone()).collect();
     items.sort_by_key(|o| (o.creation_timestamp().map(|t| t.0), o.namespace(), o.name_any()));
     items
 }
 
-/// Says `conditions`, and whatever else, of an object; nothing when it is said already.
+/// Writes a condition and further status fields of an object, unless the condition already exists.
 async fn say(
     api: &Api<DynamicObject>,
     object: &DynamicObject,

@@ -1,4 +1,4 @@
-//! Network services of a cell: bindings get contexts, claims get subnets.
+//! Stand-in for the network services of a cell: bindings get contexts, claims get subnets.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::manifests;
 
 const GROUP: &str = "networking.datumapis.com";
 const VERSION: &str = "v1alpha";
-/// Networks whose name contains this cannot be made; for tests and demos of what a tenant then reads.
+/// Networks with this in their name fail, to test and demonstrate the report.
 const BROKEN: &str = "broken";
-/// Bindings and claims that are served at a time.
+/// Number of bindings and claims that are served at a time.
 const AT_ONCE: usize = 8;
-/// Bindings to networks whose name contains this are left alone: whoever runs the test says what becomes of them.
+/// Bindings to networks with this in their name are left to the test.
 const BY_HAND: &str = "by-hand";
 
 pub(super) async fn run(cell: Client, after: Duration) {
@@ -29,7 +29,7 @@ pub(super) async fn run(cell: Client, after: Duration) {
 }
 
 async fn pass(cell: &Client, after: Duration, bindings: Vec<DynamicObject>, claims: Vec<DynamicObject>) -> Result<()> {
-    // One that cannot be served, as in a namespace that is on its way out, keeps no other waiting.
+    // One that cannot be served, for example in a terminating namespace, delays no other.
     let limit = after + Duration::from_secs(10);
     let bound = bindings.into_iter().map(|binding| {
         let cell = cell.clone();

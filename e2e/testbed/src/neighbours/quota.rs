@@ -1,5 +1,6 @@
-//! Quota of a project: in each namespace, claims are granted in the order they came, as long as the ResourceGrants there
-//! last. (Milo's budgets are the project's; by namespace, several tests can share one.) Without a grant nobody looks.
+//! Stand-in for the quota of a project. In each namespace, claims are granted in the order of their creation, up to the
+//! ResourceGrants there. (Milo's budgets are for the whole project. With namespaces, several tests can share one.) Without a
+//! grant, claims get no answer.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ const VERSION: &str = "v1alpha1";
 /// The resource that this stand-in counts.
 const COUNTED: &str = "compute.datumapis.com/instances";
 
-/// Uids of the claims that were granted and do not say so yet: the watch may not have brought the answer when the next claim comes.
+/// Uids of granted claims whose status does not show that yet: the watch may be behind when the next claim comes.
 type Granted = BTreeSet<String>;
 
 pub(super) async fn run(project: Client) {
@@ -48,8 +49,7 @@ async fn pass(
     Ok(())
 }
 
-/// The claims that do not say yet that they are granted, and whether they are; those that are from now on become part of
-/// `granted`.
+/// Returns the claims without a grant in their status, each with the decision. Newly granted ones become part of `granted`.
 fn decide<'a>(
     claims: impl Iterator<Item = &'a DynamicObject>,
     budget: i64,
@@ -58,7 +58,7 @@ fn decide<'a>(
     let uid = |claim: &DynamicObject| claim.uid().unwrap_or_default();
     let (said, unsaid): (Vec<_>, Vec<_>) = claims.partition(|claim| is_granted(claim));
     for claim in &said {
-        granted.remove(&uid(claim)); // from now on its status tells, whoever changes that
+        granted.remove(&uid(claim)); // from now on only its status counts
     }
     let under_way = unsaid.iter().filter(|claim| granted.contains(&uid(claim)));
     let mut used: i64 = said.iter().chain(under_way).map(|claim| asked(claim)).sum();
@@ -87,7 +87,7 @@ fn amount(list: &Value) -> i64 {
     list.as_array().into_iter().flatten().filter(counted).filter_map(|entry| entry["amount"].as_i64()).sum()
 }
 
-/// A budget of Instances.
+/// Returns a budget of Instances.
 pub fn grant(namespace: &str, instances: i64) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourceGrant",
@@ -100,9 +100,9 @@ pub fn grant(namespace: &str, instances: i64) -> Value {
 mod tests {
     use super::*;
 
-    /// Found by running: a claim that came within the second of another, and before its name, was granted beyond the budget.
+    /// A claim that came within a second of another, and before it by name, was granted beyond the budget.
     #[test]
-    fn a_budget_is_spent_once_whatever_the_watch_has_brought_of_it() {
+    fn quota_budget_with_a_delayed_watch_is_spent_once() {
         let claim = |name: &str, is_granted: bool| -> DynamicObject {
             let conditions = if is_granted { json!([{ "type": "Granted", "status": "True" }]) } else { json!([]) };
             serde_json::from_value(json!({
