@@ -136,7 +136,7 @@ impl World {
             apply(project, network(name, "default")).await;
         }
         if self.bed.options().quota {
-            apply(project, grant(name, 1000)).await; // less, where a test is about it
+            apply(project, grant(name, 1000)).await; // tests of the quota grant less
         }
         format!("ns-{}", made.uid().unwrap())
     }

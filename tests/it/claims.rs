@@ -212,7 +212,7 @@ fn claim_residue_of_a_foreign_policy_is_removed_after_its_deletion() {
         for place in [gone, anew] {
             claimed_late(&world, &place.hub, &claim(&place.hub)).await;
         }
-        // The Secret has the claim too. Karmada keeps the claim of an existing policy, whatever its id.
+        // The Secret has the claim too. Karmada keeps the claim of an existing policy, even with another id.
         merge(&world.hub, "Secret", &anew.hub, "db", json!({ "metadata": claim(&anew.hub) })).await;
         let of_all = json!({
             "labels": { "clusterpropagationpolicy.karmada.io/permanent-id": "an-earlier-one" },

@@ -46,7 +46,7 @@ fn leader_election_second_replica_takes_over() {
         let replica = |name: &str| Operator::management(&world.bed, binary(), name, &["--leader-elect"]).unwrap();
         let mut replicas = vec![replica("replica-a"), replica("replica-b")];
         for replica in &mut replicas {
-            replica.wait_ready().await.unwrap(); // warm caches, whether leading or not
+            replica.wait_ready().await.unwrap(); // its caches are filled, even if it does not lead
         }
         let leader = eventually("one leads", || the_leader(&replicas)).await;
         let (ns, hub) = world.namespace("leader").await;

@@ -22,7 +22,7 @@ async fn force_away(world: &World, namespace: &str) {
             for held in list(&world.project, kind, namespace).await.iter().filter(|o| !o.finalizers().is_empty()) {
                 let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
                 let api = crate::common::api(&world.project, kind, namespace);
-                let _ = api.patch(&held.name_any(), &PatchParams::default(), &none).await; // it may have gone in between
+                let _ = api.patch(&held.name_any(), &PatchParams::default(), &none).await; // it may be deleted already
             }
         }
         match get(&world.project, "Namespace", "", namespace).await {

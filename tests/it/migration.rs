@@ -222,7 +222,7 @@ fn migration_to_dependencies_cut_at_any_write_removes_no_copy() {
             eventually(&format!("cut after write {writes}, its data leaves the city with its last user"), left).await;
         }
         if world.bed.stand_in().is_none() {
-            return; // there, the naive way takes the copy away in three of four runs
+            return; // real Karmada deletes the copy in three of four runs, so the result varies
         }
         world.operators[0].process.kill();
         let (ns, hub) = world.namespace("naive").await;

@@ -1,4 +1,4 @@
-//! A city is on one cluster, whatever foreign policies do, however many clusters have its label, and however it is spelt.
+//! A city is on one cluster, even with foreign policies, several clusters with its label, or another spelling of its code.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn deployment_claimed_by_a_foreign_policy_does_not_pin_the_city() {
         let world = alone(Wish::default()).await;
         for kind in ["PropagationPolicy", "ClusterPropagationPolicy"] {
             let (ns, hub) = world.namespace("pinned").await;
-            start(&world, &ns, "first", &["ord"]).await; // the hub namespace comes with it
+            start(&world, &ns, "first", &["ord"]).await; // this also creates the hub namespace
             ready(&world, &ns, "first", 1).await;
             foreign_policy(&world, &hub, kind, "web-p-dfw").await;
             start(&world, &ns, "web", &["dfw"]).await;
@@ -205,7 +205,7 @@ fn waiting_city_with_two_newly_labelled_clusters_uses_one() {
         for cluster in ["cell-dfw", "cell-ord"] {
             label(&world.hub, cluster, Some("dfw")).await;
         }
-        tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+        tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
         for (_, hub) in &places {
             assert_eq!((uids(&world.dfw, hub).await.len(), uids(&world.ord, hub).await.len()), (0, 0));
         }
@@ -239,7 +239,7 @@ fn deleted_city_policy_is_recreated_on_the_current_cluster() {
             })
             .await;
             guarded(&world, &hub, "cell-dfw").await;
-            tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+            tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
             assert_eq!(uids(&world.dfw, &hub).await, before);
             assert!(uids(&world.ord, &hub).await.is_empty());
         }
@@ -325,7 +325,7 @@ async fn spelt(world: &mut World, guard: bool) {
         }
         label(&world.hub, "cell-dfw", Some("dfw")).await;
     }
-    tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+    tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
     // Without a guard, the policy of the first namespace had only one spelling, that of its Cluster. Its deployment is recreated.
     let first_kept = usize::from(!guard);
     for ((_, hub, _), before) in places.iter().zip(&before).skip(first_kept) {

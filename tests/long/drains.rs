@@ -301,7 +301,7 @@ impl Stage {
             self.told_on_the_cluster("DrainWaiting", obstacle.told()).await;
             self.state(Some("waiting")).await;
             self.told_on_deployments(obstacle.told()).await;
-            tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+            tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
             assert_eq!(self.all(self.from).await, before, "nothing has moved");
         }
     }

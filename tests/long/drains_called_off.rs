@@ -33,7 +33,7 @@ fn drain_cancelled_during_a_scheduler_outage_moves_nothing() {
         policies_say(&stage, "city").await;
         stage.world.bed.restart_stand_in().await.unwrap();
         stage.settled(stage.from, stage.to).await;
-        tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+        tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
         assert_eq!(stage.all(stage.from).await, before, "what has not moved stays");
         stage.state(None).await;
     });

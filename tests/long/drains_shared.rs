@@ -39,7 +39,7 @@ fn drain_of_a_shared_city_waits_until_the_other_cluster_runs_it() {
         stage.drain(true).await;
         stage.told_on_the_cluster("DrainWaiting", Obstacle::Provider.told()).await;
         stage.state(Some("waiting")).await;
-        tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+        tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
         assert_eq!(stage.all(stage.from).await, before, "nothing is given up that the other does not run");
         // Cancelled, the drain leaves no change.
         stage.drain(false).await;

@@ -121,7 +121,7 @@ fn guarded_city_with_a_changed_label_stays() {
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("the other city's deployments are gone", || world.is_clean(&ns, &hub)).await;
         start(&world, &ns, &["dfw"]).await;
-        guarded(&world, &hub, "dfw", &["cell-dfw"]).await; // nobody else could take it
+        guarded(&world, &hub, "dfw", &["cell-dfw"]).await; // no other cluster could take it
         label(&world.hub, "cell-ord", Some("dfw")).await;
         eventually("it runs on the other cluster", || async {
             let (left, there) = (uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await);
@@ -270,7 +270,7 @@ async fn at_rest(world: &World, hub: &str) {
     };
     eventually("Karmada is at rest", || async {
         let before = versions().await;
-        tokio::time::sleep(Duration::from_secs(1)).await; // rest is a matter of time
+        tokio::time::sleep(Duration::from_secs(1)).await; // no write in this time counts as settled
         if versions().await == before { Ok(()) } else { Err(format!("it wrote after {before:?}")) }
     })
     .await;

@@ -138,7 +138,7 @@ fn cell_killed_repeatedly_finishes_its_work() {
             [Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub), Audit::mark(world.bed.cell("dfw").unwrap())];
         kill_cell(&mut world);
         start_cell(&mut world).await;
-        tokio::time::sleep(Duration::from_secs(2)).await; // the very thing that is to be shown
+        tokio::time::sleep(Duration::from_secs(2)).await; // the test checks that nothing happens in this time
         for audit in &audits {
             let writes: Vec<_> =
                 audit.requests().unwrap().into_iter().filter(|r| r.verb != "list" && r.verb != "get").collect();

@@ -43,7 +43,7 @@ fn busy_project_does_not_starve_a_small_one() {
             let client = world.hub.clone();
             async move { list(&client, "WorkloadDeployment", &hub).await.len() }
         };
-        world.bed.milo.as_ref().unwrap().set("alpha", Reach::Away); // all of it comes at once, when it is back
+        world.bed.milo.as_ref().unwrap().set("alpha", Reach::Away); // all writes arrive together when it returns
         for n in 0..MUCH {
             apply(&alpha, deployment("much", &format!("wd-{n}"), "lhr")).await;
         }
@@ -101,7 +101,7 @@ fn fifty_idle_projects_make_no_requests() {
         })
         .await;
         let marks = planes.map(Audit::mark);
-        tokio::time::sleep(Duration::from_secs(30)).await; // the very thing that is to be shown
+        tokio::time::sleep(Duration::from_secs(30)).await; // the test checks that nothing happens in this time
         for mark in &marks {
             // A sweep of the hub, every five minutes, may happen in this time.
             let swept = ["configmaps", "secrets", "resourcebindings"];

@@ -197,12 +197,12 @@ fn unavailable_karmada_is_awaited_without_repairs() {
         let silence = Duration::from_secs(if in_full { 60 } else { 2 });
         let settled = eventually_within(stage.patience, "all that is to be said is said", || async {
             let before = writes_of(&project).len();
-            tokio::time::sleep(silence).await; // silence is a matter of time
+            tokio::time::sleep(silence).await; // no write in this time counts as settled
             if writes_of(&project).len() == before { Ok(before) } else { Err(before.to_string()) }
         })
         .await;
         let after = Audit::mark(&stage.world.bed.hub);
-        tokio::time::sleep(Duration::from_secs(away)).await; // the very thing that is to be shown
+        tokio::time::sleep(Duration::from_secs(away)).await; // the test checks that nothing happens in this time
         assert_eq!(writes_of(&after), [], "nothing is asked of the hub");
         assert_eq!(writes_of(&project).split_off(settled), [], "nor of the project");
         let status = writes_of(&project).into_iter().filter(|w| w.resource == "workloaddeployments/status").count();

@@ -334,7 +334,7 @@ pub fn rights(objects: &[Value], role: &str) -> BTreeSet<String> {
 fn cell_role_on_the_hub_writes_only_instances_and_finalizers() {
     let (hub, cell) = (objects("hub"), objects("hub-cell"));
     let may = rights(&hub, "compute-cell-federation");
-    let labels = "/namespaces get"; // they say whose an Instance is
+    let labels = "/namespaces get"; // they name the project of an Instance
     assert!(may.iter().all(|right| right == labels || right.starts_with("compute.datumapis.com/")), "{may:?}");
     let writes = |right: &&String| !["get", "list", "watch"].iter().any(|verb| right.ends_with(verb));
     let finalizers = "compute.datumapis.com/workloaddeployments/finalizers update";

@@ -148,7 +148,7 @@ fn unattributable_hub_instance_is_quarantined_and_reported_once() {
         let visit = shared().await;
         let world = &*visit;
         let (ns, hub) = world.namespace("aside").await;
-        apply(&world.project, deployment(&ns, "known", "lhr")).await; // no cell serves it: only its name matters here
+        apply(&world.project, deployment(&ns, "known", "lhr")).await; // no cell serves it, and only its name matters here
         apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
         let cases = misplaced(&ns);
         let audits = [Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub)];

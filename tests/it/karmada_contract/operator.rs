@@ -170,7 +170,7 @@ fn fact_74_network_closed_by_a_tenant_is_closed_on_the_member() {
 
 /// On real Karmada, `preserveResourcesOnDeletion` in the operator's policy kept a deleted deployment on the cell for ever.
 #[test]
-fn fact_77_preserve_option_in_a_city_policy_is_removed_and_the_deployment_deleted() {
+fn fact_77_preserve_option_in_a_city_policy_is_removed() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let (_operator, project, name, ns) = managed(&hub, "operator-fact-77").await;

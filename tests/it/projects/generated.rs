@@ -47,7 +47,7 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
                 let message = body["message"].as_str().unwrap();
                 assert!(message.len() < 1 << 20 && !message.is_empty(), "{body}");
                 let is_by_rules = message.contains("vworkload.kb.io");
-                // Names, labels and the like have the same rules for every kind.
+                // Names, labels and other metadata have the same rules for every kind.
                 let is_by_name = !is_by_rules && [" metadata.", "ObjectMeta."].iter().any(|of| message.contains(of));
                 assert!(is_by_name || is_by_rules == found.is_empty(), "{message}\n{found:?}");
                 by_definition += usize::from(!is_by_rules && !is_by_name);

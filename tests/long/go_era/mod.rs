@@ -1,7 +1,9 @@
-//! [RAW] The take-over of a federation that a Go program has written, in the state that the Go operator leaves.
-//! Nothing is recreated, at whatever write the new operator dies. From then on, the federation follows its tenants in every
-//! field.
+//! The take-over of a federation that a Go program has written, in the state that the Go operator leaves.
+//! Nothing is recreated, even if the new operator dies at any of its writes. From then on, the federation follows its tenants in
+//! every field.
+//!
 //! The program relies on these facts about the Go operator:
+//!
 //! 1. Each of its writes is plain: a create, an update of the whole object or of its status, or a merge patch for gates. It names
 //!    no field manager, so servers use the name of its binary, `manager`.
 //! 2. Workloads have the finalizer `workload-controller`. A project's deployments have `federator`, and those with data also
