@@ -296,7 +296,7 @@ fn forget_list_types(schema: &mut Value) {
     }
 }
 
-/// Nothing was reported, however long it lasted, because HTTP 500 counted as a temporary error.
+/// HTTP 500 counted as a temporary error, so a lasting refusal was never reported.
 #[test]
 fn refused_write_on_any_plane_is_reported_where_the_user_looks() {
     RUNTIME.block_on(async {
