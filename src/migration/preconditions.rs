@@ -83,11 +83,11 @@ fn describe_differences(live: &CustomResourceDefinition, own: &CustomResourceDef
     let more: Vec<&str> = there.difference(&here).map(String::as_str).filter(is_lost).collect();
     let less: Vec<&str> = here.difference(&there).map(String::as_str).filter(|path| !path.ends_with(".*")).collect();
     let name = live.name_any();
-    let line = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", first_names(fields));
+    let describe = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", first_names(fields));
     let lost = "the hub's definition has fields that this version's lacks, and which would be lost; stop here";
     let old = "the hub's definition lacks fields of this version's; apply config/base/crd first";
     let lines = [(more, lost), (less, old)].into_iter().filter(|(fields, _)| !fields.is_empty());
-    let lines: String = lines.map(|(fields, problem)| line(problem, &fields)).collect();
+    let lines: String = lines.map(|(fields, problem)| describe(problem, &fields)).collect();
     (!lines.is_empty()).then_some(lines)
 }
 

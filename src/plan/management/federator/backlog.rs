@@ -133,7 +133,7 @@ impl<K: Ord + Clone> Backlog<K> {
         let episode = match before {
             Some(before) if before.reason == *reason => {
                 let since = if has_spoken(before.silent, silent, before.repairs) { now } else { before.since };
-                Episode { silent, since, ..before }
+                Episode { since, silent, ..before }
             }
             Some(before) => {
                 counts.push(self.count(&before.reason, false));

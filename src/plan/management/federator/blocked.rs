@@ -177,7 +177,7 @@ struct Missing<'a> {
 
 impl<'a> Missing<'a> {
     fn of(case: &Case<'a>) -> Option<Self> {
-        let (why, what, silent) = match case.finding? {
+        let (mut why, what, silent) = match case.finding? {
             Delivery::Blocked { cause, repair: Some(what), silent, .. } => (cause.clone(), what, *silent),
             Delivery::Delivered { note: Some(Note { reason, message, repair: Some(what) }), .. } => {
                 (Verdict::no(reason.clone(), message.clone()), what, false)
@@ -195,11 +195,10 @@ impl<'a> Missing<'a> {
         let before = Loss { copy, companion, created, clusters }.had_been_delivered(case.last_delivery);
         let is_change = *what == Repair::Change;
         let absence = if silent && before && !is_change { Absence::Lost } else { Absence::Pending };
-        let mut cause = why;
         if silent && !before && !is_change {
-            cause.message.push_str("; it has not been there before: Karmada may not have got to it yet");
+            why.message.push_str("; it has not been there before: Karmada may not have got to it yet");
         }
-        Some(Self { what, cause, absence })
+        Some(Self { what, cause: why, absence })
     }
 
     /// What is done about it, after it has been missing for so long.
