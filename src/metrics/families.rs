@@ -94,7 +94,7 @@ families! {
     watch_replaced: Family<Watch, Counter>, "compute_watch_replaced", "Watches replaced because they went silent";
     undecodable: Family<Undecodable, Counter>,
         "compute_undecodable_objects", "Objects that could not be read and were skipped";
-    quota_enabled: Gauge, "compute_quota_enforcement_enabled", "1 if Instances wait for quota";
+    quota_enabled: Gauge, "compute_quota_enforcement_enabled", "Set to 1 if Instances wait for quota";
     quota_failures: Family<Reason, Counter>,
         "compute_quota_eval_failures", "Failed evaluations of an Instance's quota";
     quota_unanswered: Family<Reason, Gauge>,
@@ -121,10 +121,10 @@ families! {
         "compute_federation_policies", "City policies by phase of the migration from claims to dependencies";
     refused: Gauge,
         "compute_federation_migration_refused",
-        "1 while city policies stay with claims because Karmada does not bring dependencies";
+        "Set to 1 while city policies stay with claims because Karmada does not bring dependencies";
     assumed: Family<AssumedLabel, Gauge>,
         "compute_federation_karmada_assumed",
-        "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
+        "Set to 1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
     sweeps: Family<ResultLabel, Counter>, "compute_sweeps", "Finished sweeps of the hub, by result";
     sweep_seconds: Gauge<f64, AtomicU64>, "compute_sweep_last_duration_seconds", "Length of the last sweep";
     sweep_ended: Gauge, "compute_sweep_last_end_timestamp_seconds", "End of the last sweep, in seconds since 1970";
@@ -150,9 +150,9 @@ families! {
         "compute_certificate_expiration_timestamp_seconds", "End of a certificate's validity, in seconds since 1970";
     kubeconfigs: Family<HostLabel, Gauge>,
         "compute_kubeconfig_unusable",
-        "1 while the changed files of a kubeconfig cannot be used, and the earlier ones stay in use";
+        "Set to 1 while the changed files of a kubeconfig cannot be used, and the earlier ones stay in use";
     projects: Gauge, "compute_projects_engaged", "Project control planes that are watched";
-    leader: Gauge, "leader_election_master_status", "1 if this process leads";
+    leader: Gauge, "leader_election_master_status", "Set to 1 if this process leads";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

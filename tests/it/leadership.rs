@@ -17,11 +17,16 @@ use testbed::{admission::Webhooks, operator::Operator};
 
 const LEASE: &str = "e98b06c6.datumapis.com";
 
+/// True if a page of metrics reports leadership.
+pub fn leads(metrics: &str) -> bool {
+    metrics.lines().any(|line| line == "leader_election_master_status 1")
+}
+
 /// Returns the replicas that report leadership.
 async fn leaders(replicas: &[Operator]) -> Vec<usize> {
     let mut leaders = Vec::new();
     for (index, replica) in replicas.iter().enumerate() {
-        if replica.metrics().await.unwrap_or_default().contains("leader_election_master_status 1") {
+        if leads(&replica.metrics().await.unwrap_or_default()) {
             leaders.push(index);
         }
     }
@@ -124,8 +129,7 @@ fn webhook_request_in_progress_during_lease_loss_is_answered() {
         leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
         eventually("it leads no more", || async {
             let metrics = replica.metrics().await.map_err(|e| e.to_string())?;
-            let leads = metrics.contains("leader_election_master_status 1");
-            if leads { Err("it leads".to_owned()) } else { Ok(()) }
+            if leads(&metrics) { Err("it leads".to_owned()) } else { Ok(()) }
         })
         .await;
         lost.send(()).unwrap();

@@ -98,7 +98,7 @@ impl Pair {
 
 async fn leads(replica: &Operator) -> Result<(), String> {
     let text = replica.metrics().await.map_err(|error| error.to_string())?;
-    if text.contains("leader_election_master_status 1") { Ok(()) } else { Err("it does not".into()) }
+    if crate::leadership::leads(&text) { Ok(()) } else { Err("it does not".into()) }
 }
 
 /// Records uid and source generation of every version of the copies in a hub namespace.

@@ -84,8 +84,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
     let Observed { instance, address, claim, watched, cell, timing } = observed;
     let namespace = instance.namespace().unwrap_or_default();
     let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
-    // An Instance that runs on a grant waits for no answer: only a denial is reported on it. The watch reports a claim that is
-    // still unknown.
+    // An Instance that runs on a grant waits for nothing but a denial. The watch reports a claim that is still unknown.
     let runs = runs_on_a_grant(instance);
     if runs && matches!(claim, Claim::Unknown(_)) {
         return Plan::nothing();

@@ -96,11 +96,13 @@ fn large_deployments_are_paced_without_delaying_other_namespaces() {
         let (ns, hub) = world.namespace("large").await;
         let (calm, calm_hub) = world.namespace("calm").await;
         let env: Vec<_> = (0..200).map(|n| json!({ "name": format!("V{n:03}"), "value": "v" })).collect();
-        for n in 0..COUNT {
+        // All at once: on a slow machine, one after the other would hardly have to wait.
+        let all = (0..COUNT).map(|n| {
             let mut large = deployment(&ns, &format!("large-{n:02}"), "lhr");
             large["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = json!(env);
-            apply(&world.project, large).await;
-        }
+            apply(&world.project, large)
+        });
+        futures::future::join_all(all).await;
         // The last copy is written more than 20 s after the first. After 20 s, waiting deployments report it.
         let waiting = async || {
             let all = list(&world.project, "WorkloadDeployment", &ns).await;

@@ -9,9 +9,8 @@ use std::{
 };
 
 use super::{
-    blocked::has_spoken,
     federate::{self, Signal},
-    repair::{Absence, Capacity, Limits},
+    repair::{Absence, Capacity, Limits, has_spoken},
     token_bucket::TokenBucket,
 };
 use crate::timing::Timing;

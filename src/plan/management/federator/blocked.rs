@@ -4,12 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde::{Deserialize, Serialize};
 
 use super::{
     delivery::{Delivery, Karmada, Note, Repair},
     federation_status::Overdue,
-    repair::{self, Absence, Capacity, Decision, Loss},
+    repair::{self, Absence, Blocked, Capacity, Decision, Loss, has_spoken},
     unheard,
 };
 use crate::plan::management::observed::facts::SharedCompanion;
@@ -25,29 +24,6 @@ use crate::{
 
 /// How many times the grace Karmada gets for what is pending: after many changes at once, it takes its time.
 const GRACES_WHILE_PENDING: u32 = 3;
-
-/// What keeps a deployment from being delivered, as plans have signalled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blocked {
-    /// In one word.
-    pub reason: String,
-    /// True if Karmada said nothing about it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub silent: bool,
-    /// For how long it has been this.
-    pub elapsed: Duration,
-    /// How often it was repaired since it was delivered last.
-    pub repairs: u32,
-    /// How long ago it was repaired last for this reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub repaired_ago: Option<Duration>,
-}
-
-/// True if Karmada, which was silent about something, has got to it by itself: its grace begins only now. If it was made to look
-/// again, that is no news.
-pub(super) fn has_spoken(was_silent: bool, is_silent: bool, repairs: u32) -> bool {
-    was_silent && !is_silent && repairs == 0
-}
 
 /// How things stand with the delivery of one deployment.
 pub(super) struct State<'a> {

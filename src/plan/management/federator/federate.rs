@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-pub use super::{
-    blocked::Blocked,
-    federated::{Decided, HiddenCopy, Observed, Outage, Signal, Unshown, copy_namespace},
-};
 use super::{
     blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
     federation_status as status, hub_form,
     hub_trouble::{self, Cause},
     last_delivery,
+};
+pub use super::{
+    federated::{Decided, HiddenCopy, Observed, Outage, Signal, Unshown, copy_namespace},
+    repair::Blocked,
 };
 use crate::plan::management::{
     observed::replicas,

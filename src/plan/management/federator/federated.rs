@@ -6,9 +6,8 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    blocked::Blocked,
     delivery::{Karmada, Note},
-    repair::{Absence, Capacity},
+    repair::{Absence, Blocked, Capacity},
 };
 use crate::plan::management::{projects::rival::Rival, referenced_data::resolve};
 use crate::{

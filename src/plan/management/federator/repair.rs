@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{blocked::Blocked, last_delivery};
+use super::last_delivery;
 use crate::{
     api::{
         compute::{LastDelivery, WorkloadDeployment},
@@ -48,6 +48,29 @@ pub struct Capacity {
     pub repair_in: Duration,
     /// How long until another [pending](Absence::Pending) deployment may be repaired.
     pub trial_in: Duration,
+}
+
+/// What keeps a deployment from being delivered, as plans have signalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// In one word.
+    pub reason: String,
+    /// True if Karmada said nothing about it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
+    /// For how long it has been this.
+    pub elapsed: Duration,
+    /// How often it was repaired since it was delivered last.
+    pub repairs: u32,
+    /// How long ago it was repaired last for this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired_ago: Option<Duration>,
+}
+
+/// True if Karmada, which was silent about something, has got to it by itself: its grace begins only now. If it was made to look
+/// again, that is no news.
+pub(super) fn has_spoken(was_silent: bool, is_silent: bool, repairs: u32) -> bool {
+    was_silent && !is_silent && repairs == 0
 }
 
 /// Why something is missing, as far as that matters to its repair.
