@@ -315,7 +315,7 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::management::observed::facts::WITHHELD;
+    use crate::plan::{Op, management::observed::facts::WITHHELD};
 
     /// A cell reports readiness. It has no say in what was delivered to it.
     #[test]
@@ -327,6 +327,38 @@ mod tests {
         let verdict = Verdict::no(Reason::HubRefused, "refused");
         let said = say(&deployment, Some(&copy), (verdict, None), None, Timestamp::UNIX_EPOCH);
         assert!(!said.is_empty() && !format!("{said:?}").contains("lastDelivery"), "{said:?}");
+    }
+
+    /// An evicted deployment kept the counters that its cell had reported last.
+    #[test]
+    fn deployment_on_no_cluster_counts_no_instance() {
+        let new = || WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
+        let (deployment, mut copy) = (new(), new());
+        let reported = json!({
+            "replicas": 2, "currentReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2, "desiredReplicas": 2,
+            "conditions": [{
+                "type": "Available", "status": "True", "reason": "StableInstanceFound", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        });
+        copy.status = serde_json::from_value(reported).unwrap();
+        let (data, companions) = (Data::default(), BTreeMap::new());
+        let view = View { deployment: &deployment, copy: Some(&copy), data: &data, companions: &companions };
+        let cause = Verdict::no(Reason::NotScheduled, "no cluster fits");
+        let finding = Delivery::Blocked { cause, data: false, silent: false, heard: false, repair: None };
+        for (nowhere, counted, available) in [(true, 0, "False"), (false, 2, "True")] {
+            let overdue = Overdue { blocked: true, unheard: false, nowhere, is_pending: false };
+            let writes = plan(&view, Some(&finding), overdue, None, Timestamp::UNIX_EPOCH);
+            let Op::Apply { body, .. } = &writes[0].op else { panic!("{writes:?}") };
+            let status = &body["status"];
+            for counter in ["replicas", "currentReplicas", "readyReplicas", "updatedReplicas"] {
+                assert_eq!(status[counter], counted, "{counter}");
+            }
+            assert_eq!(
+                (&status["desiredReplicas"], &status["conditions"][0]["status"]),
+                (&json!(2), &json!(available))
+            );
+        }
     }
 
     /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user
