@@ -23,6 +23,9 @@ const VISITORS: usize = 4;
 /// Number of exclusive beds on a machine with enough memory. Other machines have one.
 const EXCLUSIVE: usize = 2;
 
+/// Delivery grace of the shared bed. A source that is deleted while it is in use is reported after this time: it may be replaced.
+pub const DELIVERY_GRACE: Duration = Duration::from_mins(1);
+
 /// The cells of the shared bed. The first one waits for networks and quota, the others for neither.
 pub const CITIES: [&str; 3] = ["dfw", "ord", "ams"];
 
@@ -95,7 +98,7 @@ pub async fn shared() -> Visit {
         networks: Some(Duration::ZERO),
         quota: true,
         // On a busy machine, a delivery in progress must not count as blocked. Other tests cover that.
-        management: "timing:\n  deliveryGraceSeconds: 60\n".into(),
+        management: format!("timing:\n  deliveryGraceSeconds: {}\n", DELIVERY_GRACE.as_secs()),
         ..Options::default()
     };
     visit.world.get_or_init(|| World::start_with(options)).await;

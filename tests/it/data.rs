@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::common::{
-    RUNTIME, World, apply, beds::shared, condition, copies, delete, eventually, get, list, merge, promised, ready,
-    template, workload,
+    RUNTIME, World, apply,
+    beds::{DELIVERY_GRACE, shared},
+    condition, copies, delete, eventually, get, list, merge, promised, ready, template, workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -46,6 +47,22 @@ pub fn with(template: &Value, namespace: &str, name: &str, cities: &[&str], repl
 
 /// Waits until an object's condition has this reason. Fails if that takes longer than a user would wait. Returns its message.
 pub async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
+    reason_after(Duration::ZERO, client, [kind, namespace, name], type_, reason).await
+}
+
+/// Waits until a deployment of the shared bed reports that a source was deleted which it uses.
+pub async fn source_is_missed(world: &World, namespace: &str, name: &str) {
+    let object = ["WorkloadDeployment", namespace, name];
+    reason_after(DELIVERY_GRACE, &world.project, object, "ReferencedDataReady", "SourceNotFound").await;
+}
+
+async fn reason_after(
+    grace: Duration,
+    client: &Client,
+    [kind, namespace, name]: [&str; 3],
+    type_: &str,
+    reason: &str,
+) -> String {
     let began = Instant::now();
     let message = eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
@@ -57,7 +74,7 @@ pub async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, ty
         }
     })
     .await;
-    assert!(began.elapsed() < promised(Duration::from_secs(15)), "{reason}: {:?}", began.elapsed());
+    assert!(began.elapsed() < grace + promised(Duration::from_secs(15)), "{reason}: {:?}", began.elapsed());
     message
 }
 
@@ -312,7 +329,7 @@ fn source_deleted_while_in_use_is_reported_and_can_be_recreated() {
         // The copy and the Instance stay. The condition reports the missing source.
         let copy = value(&world.dfw, "Secret", &hub, "same").await;
         delete(&world.project, "Secret", &ns, "same").await;
-        place.says("project", "ReferencedDataReady", "SourceNotFound").await;
+        source_is_missed(world, &ns, "web-p-dfw").await;
         assert_eq!(value(&world.dfw, "Secret", &hub, "same").await, copy);
         assert_eq!(
             condition(&get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap(), "Ready")["status"],

@@ -3,7 +3,7 @@
 
 use crate::{
     common::{RUNTIME, World, apply, beds::shared, copies, delete, eventually, get, merge, ready},
-    data::{config_map, reason, secret, using, with},
+    data::{config_map, secret, source_is_missed, using, with},
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ fn recreated_secret_reaches_running_deployments_while_another_source_is_missing(
         let before = named(world, &hub, &ns, &users).await;
 
         delete(&world.project, "ConfigMap", &ns, "cfg").await;
-        reason(&world.project, "WorkloadDeployment", &ns, "web-p-dfw", "ReferencedDataReady", "SourceNotFound").await;
+        source_is_missed(world, &ns, "web-p-dfw").await;
         delete(&world.project, "Secret", &ns, "db").await;
         apply(&world.project, immutable("new")).await;
         in_dfw(world, &hub, "bmV3").await;

@@ -44,7 +44,7 @@ pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
         return bind(at);
     }
     bind(at).or_else(|error| match error.kind() {
-        // Somebody has the port, or it is not for us: to serve half of the addresses would hide that.
+        // Another process has the port, or this one may not use it. To serve half of the addresses would hide that.
         io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
         _ => bind((Ipv4Addr::UNSPECIFIED, at.port()).into()),
     })

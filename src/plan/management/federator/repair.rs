@@ -1,6 +1,6 @@
 //! Decides whether what Karmada lacks of a template is repaired now, and when to look again.
 //!
-//! "Somebody removed it" and "Karmada has not got there yet" look alike, and the second is the common one. Karmada answers a
+//! "It was removed" and "Karmada has not got to it yet" look alike, and the second is the common one. Karmada answers a
 //! repair with several writes, so repairs make a slow Karmada slower. Therefore only what had been delivered is repaired at
 //! once. Everything else waits for a long time, and is then repaired one deployment at a time.
 
