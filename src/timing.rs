@@ -96,8 +96,9 @@ periods! {
     write_back_recreate, "writeBackRecreateSeconds", Duration::from_millis(200);
     /// Interval of checks of a write-back that belongs to another cell.
     write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
-    /// Longest pause of deletions after a list lacked many known objects.
-    loss_patience, "lossPatienceSeconds", Duration::from_mins(10);
+    /// Time for which a copy on the hub is kept after its original vanished without a deletion that the operator saw: an etcd
+    /// may have been restored.
+    loss_patience, "lossPatienceSeconds", Duration::from_hours(1);
     /// Time for Karmada to remove the Work of a deleted object before the delay is reported. It takes a second if the cluster
     /// answers.
     work_removal, "workRemovalSeconds", Duration::from_mins(1);
@@ -179,7 +180,7 @@ mod tests {
             (timing.network_retry, 5_000),
             (timing.write_back_recreate, 200),
             (timing.write_back_contested, 30_000),
-            (timing.loss_patience, 600_000),
+            (timing.loss_patience, 3_600_000),
             (timing.work_removal, 60_000),
             (timing.watch_lifetime, 40_000),
             (timing.watch_silence, 45_000),

@@ -119,13 +119,11 @@ pub mod annotation {
     pub const KEPT_BY: &str = "compute.datumapis.com/kept-by";
     /// On a hub namespace: uid of the project's control plane.
     pub const PROJECT_CONTROL_PLANE: &str = "compute.datumapis.com/project-control-plane";
-    /// On a hub namespace: the time since which its objects are known to be unneeded (RFC 3339).
+    /// On a hub namespace, and on a deployment's copy: the time since which its original is known to be gone (RFC 3339).
     pub const STRANDED_SINCE: &str = "compute.datumapis.com/stranded-since";
     /// On a project's WorkloadDeployment, and so on its copies: with [`super::SUSPENDED`] the cell stops its Instances, which
     /// keep their places. The service that suspends projects writes it, never the operator.
     pub const SUSPENDED: &str = "compute.datumapis.com/suspended";
-    /// On `kube-system` of a control plane: confirms that objects missing since this time (RFC 3339) are missing on purpose.
-    pub const CONFIRM_MISSING: &str = "compute.datumapis.com/confirm-missing";
     /// On a hub namespace: `"true"` stops every deletion by sweeps there.
     pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
     /// On a binding: the placement that it was scheduled by (fact 27).

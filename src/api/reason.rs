@@ -265,8 +265,6 @@ reasons! {
     HubNamespaceTerminating: Delivery, rank 6, stays;
     /// The deployment's copy on the hub must be deleted, and its deletion is blocked.
     HubCopyHeld: Delivery, rank 6, stays;
-    /// Many known objects are missing, and nothing is deleted until the cause is clear.
-    DeletionsPaused: Delivery, rank 6, stays;
     /// Other large deployments of the namespace are copied to the hub first.
     RateLimited: Delivery, rank 6, stays;
     /// The project's API server rejects the copies of the deployment's Instances, which run without a problem.
@@ -309,8 +307,8 @@ reasons! {
     RemovalRefused: Event, rank 0, stays;
     /// Event: Karmada keeps an object on a cluster that is deleted on the hub.
     LeftOnCluster: Event, rank 0, stays;
-    /// Event: paused deletions are resumed.
-    DeletionsResumed: Event, rank 0, stays;
+    /// Event: the original of a copy on the hub is gone without a deletion that the operator saw, and the copy is kept for a while.
+    DeletionsPaused: Event, rank 0, stays;
     /// Event: a city did not arrive on the target cluster of a drain, and is brought back.
     DrainFailed: Event, rank 0, stays;
     /// Event: a drain ended; nothing of the city has to leave the cluster.

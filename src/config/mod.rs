@@ -14,7 +14,7 @@ use crate::{
         cell::claim::{Names, UNNAMED},
         management::{
             city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
-            collector::sweep::Sweep,
+            collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,
         },

@@ -32,7 +32,7 @@ use crate::{
     plan::{Delta, Failure, Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write, contest::Sent},
 };
 
-use self::watches::{IsThere, OnListed, Watches};
+use self::watches::Watches;
 
 /// Longest run at one key; every call in it has a shorter deadline of its own.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);

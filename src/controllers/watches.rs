@@ -10,19 +10,13 @@ use crate::{
         clients::ControlPlane,
         feed::Feed,
         health::Health,
-        store::{Cache, IndexValue, Listed, Lost, Only, Store, Taking},
+        store::{Cache, IndexValue, Only, Store},
         watch::{Guarded, Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
     plan::{Kind, Known, Plane},
     timing::Timing,
 };
-
-/// Whether an object that was missing is there again.
-pub(super) type IsThere = Box<dyn Fn(&Lost) -> bool + Send + Sync>;
-
-/// Whom the watches of a control plane tell what each complete list of a kind changes.
-pub(super) type OnListed = Arc<dyn Fn(&str, &Listed, Taking, IsThere) + Send + Sync>;
 
 /// What all watches of one control plane share.
 pub(super) struct Watches<'a, P> {
@@ -34,8 +28,6 @@ pub(super) struct Watches<'a, P> {
     /// Whether this control plane is one tenant's among many.
     pub(super) tenant: bool,
     pub(super) on_fresh: Arc<dyn Fn() + Send + Sync>,
-    /// Nobody, where nothing is deleted because something else is missing.
-    pub(super) on_listed: Option<OnListed>,
 }
 
 impl<P: Plane> Watches<'_, P> {
@@ -114,13 +106,6 @@ impl<P: Plane> Watches<'_, P> {
         W::Object: Send,
         V: Send + Sync + 'static,
     {
-        let (on_listed, of) = (self.on_listed.clone(), cache.clone());
-        let on_listed = move |kind: &str, listed: &Listed, taking: Taking| {
-            let of = of.clone();
-            if let Some(on_listed) = &on_listed {
-                on_listed(kind, listed, taking, Box::new(move |lost| of.has_again(lost)));
-            }
-        };
         let watch = Watch::<W, V> {
             kind,
             connection: self.plane.connection().clone(),
@@ -130,7 +115,6 @@ impl<P: Plane> Watches<'_, P> {
             keep,
             cache,
             on_fresh: self.on_fresh.clone(),
-            on_listed: Arc::new(on_listed),
             page,
             tenant: self.tenant,
             health: self.health.clone(),

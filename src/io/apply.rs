@@ -33,9 +33,6 @@ impl<P: Plane> ControlPlane<P> {
     /// # Errors
     /// With the class that says how to react; see [`Error::class`].
     pub async fn execute(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
-        if matches!(write.op, Op::Delete { .. }) && self.holds_deletion(&write.object) {
-            return Err(Error::Held(format!("{} in {}", write.object, self.name())));
-        }
         let done = self.send(write).await;
         if matches!(done, Err(Error::Deadline { .. })) {
             self.connection().renew();

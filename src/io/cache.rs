@@ -83,36 +83,6 @@ pub enum Before<'a, V> {
 /// change of it; a complete list leaves some out.
 pub type Inherit<V> = fn(&mut V, &Before<'_, V>, Option<u64>);
 
-/// What a complete list has changed beside the objects in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
-    /// Whether it is older than what was seen before: the server has been given another history.
-    pub another_history: bool,
-    /// How many objects were known before.
-    pub known: usize,
-    /// Those of them that it does not have.
-    pub missing: Vec<Lost>,
-}
-
-/// An object that was known and is missing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lost {
-    /// Its key.
-    pub key: ObjectKey,
-    /// What tells it from another of its name, for whoever missed it: its own uid, or that of its namespace. Empty where any of its
-    /// name will do.
-    pub uid: String,
-}
-
-/// How far a cache is with a complete list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taking {
-    /// It is about to take it over: what is missing in the list is in the cache still.
-    Begins,
-    /// It has taken it over.
-    Over,
-}
-
 /// A cache that keeps only certain of the objects that a watch brings. What cannot be read may be one of them.
 pub struct Only<V> {
     /// Where it is kept.
@@ -132,12 +102,8 @@ impl<V> Cache<V> for Only<V> {
         self.cache.wants(key)
     }
 
-    fn has_again(&self, lost: &Lost) -> bool {
-        self.cache.has_again(lost)
-    }
-
-    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
-        self.cache.compare(objects, version)
+    fn is_older(&self, objects: &[Incoming<V>], version: u64) -> bool {
+        self.cache.is_older(objects, version)
     }
 
     fn replace(&self, mut objects: Vec<Incoming<V>>, version: u64) {
@@ -172,10 +138,8 @@ impl<V> Cache<V> for Only<V> {
 pub trait Cache<V>: Send + Sync {
     /// Whether anything is kept of the object with this key; what is not, is dropped at once.
     fn wants(&self, key: &ObjectKey) -> bool;
-    /// Whether what was missing is there again, as far as is known.
-    fn has_again(&self, lost: &Lost) -> bool;
-    /// What a complete list at `version` will change beside the objects in it.
-    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed;
+    /// True if a complete list at `version` is older than what was seen: the server has been given another history.
+    fn is_older(&self, objects: &[Incoming<V>], version: u64) -> bool;
     /// A complete list at `version`.
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
     /// The watch delivered this object.

@@ -5,7 +5,7 @@ use std::{
     fs,
     marker::PhantomData,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -45,9 +45,6 @@ pub trait Sink: Send + Sync {
     /// The server removed exactly this object for us.
     fn removed(&self, object: &Object, uid: &str);
 }
-
-/// Whether an object is not deleted at present.
-type Held = Box<dyn Fn(&Object) -> bool + Send + Sync>;
 
 /// What a kubeconfig says of servers and of who we are there, as it was read last. Every connection made of it shares it: once it
 /// is read again, each connects anew.
@@ -314,7 +311,6 @@ pub struct ControlPlane<P> {
     name: Arc<str>,
     connection: Connection,
     sinks: Arc<RwLock<HashMap<Kind, Arc<dyn Sink>>>>,
-    held: Arc<OnceLock<Held>>,
     plane: PhantomData<fn() -> P>,
 }
 
@@ -324,7 +320,6 @@ impl<P> Clone for ControlPlane<P> {
             name: self.name.clone(),
             connection: self.connection.clone(),
             sinks: self.sinks.clone(),
-            held: self.held.clone(),
             plane: PhantomData,
         }
     }
@@ -333,7 +328,7 @@ impl<P> Clone for ControlPlane<P> {
 impl<P: Plane> ControlPlane<P> {
     /// `name` is for people: `project single`, `hub`, `cell`.
     pub fn new(name: &str, connection: Connection) -> Self {
-        Self { name: name.into(), connection, sinks: Arc::default(), held: Arc::default(), plane: PhantomData }
+        Self { name: name.into(), connection, sinks: Arc::default(), plane: PhantomData }
     }
 
     /// Its name in logs, errors and `/readyz`.
@@ -349,15 +344,6 @@ impl<P: Plane> ControlPlane<P> {
     /// Answers to writes of this kind go to `sink` from now on.
     pub fn feed(&self, kind: Kind, sink: Arc<dyn Sink>) {
         self.sinks.write().unwrap_or_else(PoisonError::into_inner).insert(kind, sink);
-    }
-
-    /// Objects of which `held` says so are not deleted at present. Said once, before anything is written.
-    pub fn hold_deletions(&self, held: impl Fn(&Object) -> bool + Send + Sync + 'static) {
-        let _ = self.held.set(Box::new(held));
-    }
-
-    pub(super) fn holds_deletion(&self, object: &Object) -> bool {
-        self.held.get().is_some_and(|held| held(object))
     }
 
     pub(super) fn sink(&self, kind: Kind) -> Option<Arc<dyn Sink>> {

@@ -57,9 +57,6 @@ pub enum Error {
     /// A live read finds another spec than the one that was judged: the cache is stale, which its watch mends.
     #[error("{0} has changed since it was judged")]
     Changed(String),
-    /// It may not be deleted at present.
-    #[error("delete {0}: deletions wait there, for many known objects are missing")]
-    Held(String),
     /// The answer was not what this call answers with.
     #[error("{call}: unexpected answer: {why}")]
     Answer {
@@ -166,7 +163,7 @@ impl Error {
                 },
                 _ => Class::Retry,
             },
-            Self::Deadline { .. } | Self::Answer { .. } | Self::Held(_) => Class::Retry,
+            Self::Deadline { .. } | Self::Answer { .. } => Class::Retry,
             Self::StillThere(_) | Self::Changed(_) => Class::Conflict,
             Self::NotThere(_) => Class::Gone,
         }
@@ -195,8 +192,7 @@ impl Error {
         match self.class() {
             // RBAC names whoever lacks a right.
             Class::Forbidden if words.contains("User \"") => "it does not let this operator do that".to_owned(),
-            Class::Unauthenticated => self.outline(),
-            Class::Retry if !matches!(self, Self::Held(_)) => self.outline(),
+            Class::Unauthenticated | Class::Retry => self.outline(),
             _ => words,
         }
     }
@@ -208,7 +204,7 @@ impl Error {
             (Class::Retry, Some(webhook)) => {
                 format!("{}: failed calling webhook {webhook:?}", self.outline())
             }
-            (Class::Retry, None) if !matches!(self, Self::Held(_)) => self.outline(),
+            (Class::Retry, None) => self.outline(),
             _ => self.to_string(),
         }
     }
@@ -227,7 +223,6 @@ impl Error {
             (Self::Deadline { .. }, _) => "deadline",
             (Self::StillThere(_), _) => "still_there",
             (Self::NotThere(_), _) => "not_there",
-            (Self::Held(_), _) => "held",
             (Self::Answer { .. }, _) => "answer",
             (Self::Api { .. }, Class::Retry) => "retry",
             (Self::Changed(_), _) | (Self::Api { .. }, Class::Conflict) => "conflict",

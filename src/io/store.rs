@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-pub use super::cache::{Before, Cache, Change, Incoming, Inherit, Listed, Lost, ObjectKey, Only, Taking};
+pub use super::cache::{Before, Cache, Change, Incoming, Inherit, ObjectKey, Only};
 use super::{reads::count as counted, uid::Uid};
 
 /// How an object came in.
@@ -34,13 +34,8 @@ impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
         (self.wants)(key)
     }
 
-    fn has_again(&self, lost: &Lost) -> bool {
-        let inner = self.read();
-        inner.entries.get(&lost.key).is_some_and(|slot| !self.by_uid || slot.uid == Uid::of(&lost.uid))
-    }
-
-    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
-        Self::compare(self, objects, version)
+    fn is_older(&self, objects: &[Incoming<V>], version: u64) -> bool {
+        Self::is_older(self, objects, version)
     }
 
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
@@ -79,8 +74,6 @@ pub struct Store<V, I = String> {
     index: Index<V, I>,
     wants: fn(&ObjectKey) -> bool,
     inherit: Option<Inherit<V>>,
-    /// Whether one with another uid is another object, though its name is the same.
-    by_uid: bool,
     synced: AtomicBool,
     /// Whether the watch is believed to bring every change.
     live: AtomicBool,
@@ -120,7 +113,6 @@ impl<V, I: IndexValue> Store<V, I> {
             index,
             wants,
             inherit: None,
-            by_uid: false,
             synced: AtomicBool::new(false),
             live: AtomicBool::new(false),
             changes: AtomicU64::new(0),
@@ -132,12 +124,6 @@ impl<V, I: IndexValue> Store<V, I> {
     /// An empty cache of objects that keep something which only their history shows.
     pub fn inheriting(inherit: Inherit<V>, index: Index<V, I>) -> Self {
         Self { inherit: Some(inherit), ..Self::new(index) }
-    }
-
-    /// An empty cache of objects that others know by their uids: one that a list has under the same name with another uid is
-    /// missing as if the list had none.
-    pub fn by_uid(index: Index<V, I>) -> Self {
-        Self { by_uid: true, ..Self::new(index) }
     }
 
     /// Called for each change. Set once, before the watch begins.
@@ -170,6 +156,11 @@ impl<V, I: IndexValue> Store<V, I> {
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         counted(1);
         self.read().entries.get(key)?.value.clone()
+    }
+
+    /// The version of the object of this name.
+    pub fn version(&self, key: &ObjectKey) -> Option<u64> {
+        self.read().entries.get(key).map(|slot| slot.version)
     }
 
     /// Whether the object of this name is there, be it readable or not.

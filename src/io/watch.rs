@@ -20,7 +20,7 @@ use super::{
     feed::pruned,
     health::{Entry, Health},
     queue::backoff,
-    store::{Cache, Incoming, Listed, ObjectKey, Taking},
+    store::{Cache, Incoming, ObjectKey},
 };
 use crate::{metrics::Metrics, timing::Timing};
 
@@ -31,9 +31,6 @@ pub const PAGE_SIZE: u32 = 200;
 /// Objects per page of a list of whole ones. A page is in memory as the server sends it and as it is read, for each of the
 /// lists that begin with the process; what is kept of each object is packed as its page comes in.
 pub const WHOLE_PAGE_SIZE: u32 = 50;
-
-/// Whom a watch tells what a complete list of a kind changes.
-pub type OnListed = Arc<dyn Fn(&str, &Listed, Taking) + Send + Sync>;
 
 /// What a watch needs to run.
 pub struct Watch<W: Watched, V> {
@@ -53,8 +50,6 @@ pub struct Watch<W: Watched, V> {
     pub cache: Arc<dyn Cache<V>>,
     /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
-    /// Called with each complete list, before and after it is taken over.
-    pub on_listed: OnListed,
     /// Objects per page of a list: few where hardly any of them are kept.
     pub page: u32,
     /// Whether this is one tenant's among many, see [`Health::tenant_watch`].

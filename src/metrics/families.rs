@@ -136,7 +136,7 @@ families! {
     works_removed: Counter, "compute_federation_works_removed", "Removed Works that Karmada had forgotten";
     deletions_paused: Family<PlaneLabel, Gauge>,
         "compute_deletions_paused",
-        "Control planes with paused deletions because many known objects are missing";
+        "Projects whose copies on the hub have lost their originals and wait to be deleted";
     stranded: Gauge,
         "compute_federation_stranded_namespaces",
         "Hub namespaces with objects of a project or namespace that does not exist";

@@ -3,7 +3,7 @@
 mod families;
 mod process;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::text::encode,
@@ -307,10 +307,14 @@ impl Metrics {
         self.0.reaped.inc();
     }
 
-    /// Sets the number of Works that Karmada keeps for this cluster although their objects are deleted on the hub.
-    pub fn left_on_cluster(&self, cluster: &str, works: usize) {
-        let label = ClusterLabel { cluster: cluster.into() };
-        self.0.left_on_clusters.get_or_create(&label).set(i64::try_from(works).unwrap_or(i64::MAX));
+    /// Sets the number of Works that Karmada keeps for each cluster although their objects are deleted on the hub.
+    pub fn left_on_clusters(&self, works: &BTreeMap<String, usize>) {
+        // A deleted Cluster has no count.
+        self.0.left_on_clusters.clear();
+        for (cluster, works) in works {
+            let label = ClusterLabel { cluster: cluster.clone() };
+            self.0.left_on_clusters.get_or_create(&label).set(i64::try_from(*works).unwrap_or(i64::MAX));
+        }
     }
 
     /// Counts the removal of a Work that Karmada had forgotten.
@@ -318,7 +322,7 @@ impl Metrics {
         self.0.works_removed.inc();
     }
 
-    /// Sets the number of control planes of this kind with paused deletions.
+    /// Sets the number of control planes of this kind whose copies on the hub wait because their originals are missing.
     pub fn deletions_paused(&self, plane: &'static str, count: usize) {
         let label = PlaneLabel { plane };
         self.0.deletions_paused.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -47,13 +47,38 @@ pub fn about<P>(
     note: &Note<'_>,
     now: Timestamp,
 ) -> Write<P> {
+    // One plan has one time, and may have several Events on one object.
+    let digest = hash::digest(&json!([note.reason.as_str(), note.text]));
+    named(&format!("{:x}.{}", now.as_nanosecond(), &digest[..8]), object, version, controller, note, now)
+}
+
+/// The Event by which an object reports a reason and its subject. There is one at a time: the API server refuses another one until
+/// it has dropped the first (after an hour, unless it is configured otherwise). So a controller that finds the same again and again
+/// needs no memory.
+pub fn once<P>(
+    object: &Object,
+    version: &ObjectVersion,
+    controller: &str,
+    (note, subject): (&Note<'_>, &str),
+    now: Timestamp,
+) -> Write<P> {
+    let digest = hash::digest(&json!([note.reason.as_str(), version.uid, subject]));
+    named(&digest[..16], object, version, controller, note, now)
+}
+
+fn named<P>(
+    suffix: &str,
+    object: &Object,
+    version: &ObjectVersion,
+    controller: &str,
+    note: &Note<'_>,
+    now: Timestamp,
+) -> Write<P> {
     let (api_version, kind, _) = object.kind.gvk();
     // By convention, Events of cluster-scoped objects are in the namespace `default`.
     let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
     let stem: String = object.name.chars().take(MAX_NAME).collect();
-    // All Events of one plan have one time, and several may be about one object.
-    let digest = hash::digest(&json!([note.reason.as_str(), note.text]));
-    let name = format!("{stem}.{:x}.{}", now.as_nanosecond(), &digest[..8]);
+    let name = format!("{stem}.{suffix}");
     let body = json!({
         "eventTime": format!("{:.6}", now),
         "type": match note.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },

@@ -160,14 +160,14 @@ pub const SELDOM: [(Role, &str, &str); 30] = [
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", INTERNAL),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", INTERNAL),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", INTERNAL),
-    (Role::Project, "/namespaces get", "hub_objects_of_a_namespace_deleted_during_downtime_are_swept"),
+    (Role::Project, "/namespaces get", LEFT),
     (Role::Project, "authorization.k8s.io/subjectaccessreviews create", ADMISSION),
     (Role::Project, "quota.miloapis.com/resourceclaims get", DEAD),
     (Role::Project, "quota.miloapis.com/resourceclaims delete", DEAD),
     (Role::CellOnHub, "/namespaces get", BY_HAND),
     (Role::Hub, "/namespaces delete", LEAVING),
     (Role::Hub, "work.karmada.io/works delete", "works_of_deleted_objects_are_reported_and_forgotten_ones_deleted"),
-    (Role::Hub, "/namespaces get", LEAVING),
+    (Role::Hub, "/namespaces get", LEFT),
     (Role::Hub, "/namespaces patch", LEAVING),
     (Role::Hub, "events.k8s.io/events create", LEAVING),
     (Role::Hub, "policy.karmada.io/propagationpolicies get", "undecodable_policy_is_reported_and_kept"),
@@ -188,6 +188,7 @@ const METRICS: &str = "metrics_are_readable_only_with_permission_of_the_api_serv
 const TAKEOVER: &str = "go_federation_taken_over_with_cuts_keeps_running_and_follows_changes";
 const DEAD: &str = "claim_of_a_removed_member_is_freed_after_the_hand_over";
 const BY_HAND: &str = "manual_instance_is_shown_after_the_hub_names_its_project";
+const LEFT: &str = "hub_objects_of_a_namespace_deleted_during_downtime_are_swept";
 const LEAVING: &str = "hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_period";
 const INTERNAL: &str = "projects_with_internal_services_are_discovered_by_their_control_planes";
 const ADMISSION: &str = "webhooks_block_foreign_secrets_and_copy_control_without_lockout";

@@ -16,11 +16,15 @@ use compute_operator::{
         referenced::DataRef,
     },
     plan::{
-        Keeper, Kind, NamespaceFacts, Object, Op, Shared, Step,
+        Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             city_policy::{guard, policy, probe},
-            federator::{federate, orphan, repair::Capacity},
+            collector::{
+                collect,
+                table::{Action, Item, Observed, Read, Rule, Sweep},
+            },
+            federator::{federate, repair::Capacity},
             observed::facts::{Need, SharedCompanion},
             projector::projection,
             referenced_data::{companion, resolve},
@@ -34,7 +38,7 @@ use compute_operator::{
     },
     timing::Timing,
 };
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 
 use crate::{
     data::{companion_facts, sources},
@@ -156,15 +160,33 @@ impl World {
     /// Copies whose original is gone.
     pub(super) fn act_on_orphans(&mut self, seen: &Planes, left: &mut usize) {
         for copy in seen.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
-            if seen.project.objects.contains_key(&(Kind::WorkloadDeployment, NS.into(), copy.name_any())) {
+            let has_original =
+                seen.project.objects.contains_key(&(Kind::WorkloadDeployment, NS.into(), copy.name_any()));
+            let is_ours = copy.namespace().as_deref() == Some(HUB_NS) && ownership::is_hub_copy_from(&copy, NS);
+            if has_original || !is_ours || copy.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            let observed = orphan::Observed { namespace: NS.into(), namespace_uid: "n1".into(), copy: copy.into() };
-            self.carry_out(
-                [Place::Project, Place::Hub],
-                recorded("orphaned-copy", &observed, &NOW, orphan::plan(&observed, NOW)).steps,
-                left,
-            );
+            let original = Object::named::<WorkloadDeployment>(NS, &copy.name_any());
+            let observed = Observed {
+                rule: Rule::Copy,
+                namespace: HUB_NS.into(),
+                namespace_uid: String::new(),
+                project: None,
+                owner: Read::NotInProject(original),
+                items: vec![Item::new(Object::of(&copy), ObjectVersion::of(copy.meta()))],
+                grace: Rule::Copy.grace(&Sweep::default(), &Timing::default()),
+                noted: None,
+                created: Some(NOW), // a write under way has recreated it
+                seen_before: false,
+                paused: false,
+            };
+            let steps = recorded("collector", &observed, &NOW, collect::plan(&observed, NOW)).steps.into_iter();
+            let steps = steps.filter_map(|action| match action {
+                Action::Hub(write) => Some(Step::Remote(write)),
+                Action::Project(write) => Some(Step::Local(write)),
+                Action::Discovery(_) => None,
+            });
+            self.carry_out([Place::Project, Place::Hub], steps.collect(), left);
         }
     }
 

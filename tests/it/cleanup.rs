@@ -5,7 +5,7 @@ use crate::common::{
     beds::{Wish, alone},
     binary, condition, delete, deployment, eventually,
     example_app::{Cut, Place, SWEEPS, budgets, left, secret, takes, using},
-    get, merge, never, ready,
+    get, list, merge, never, ready,
     refusal::Refusal,
 };
 use http::Method;
@@ -222,10 +222,13 @@ fn sweep_deletes_leftovers_and_keeps_foreign_objects() {
             None
         })
         .await;
-        let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
+        // Once, by both managers and all sweeps together.
+        let events = list(&world.hub, "Event", &hub).await;
         for name in ["corrupt", "empty"] {
-            let kept = |line: &&str| line.contains("companion is kept") && line.contains(&format!("{hub}/{name}"));
-            assert_eq!(log.lines().filter(kept).count(), 1, "{name} is reported once");
+            let kept = events
+                .iter()
+                .filter(|event| event.data["reason"] == "Unreadable" && event.data["regarding"]["name"] == name);
+            assert_eq!(kept.count(), 1, "{name} is reported once");
         }
         let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");
@@ -308,7 +311,7 @@ fn sweep_with_an_undeletable_binding_deletes_the_others() {
                 && metrics.contains("compute_federation_bindings_reaped_total 2\n");
             let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
             let tells = |line: &str| {
-                ["cannot be removed", STUCK, "not while the rule stands"].iter().all(|part| line.contains(part))
+                ["cannot be deleted", STUCK, "not while the rule stands"].iter().all(|part| line.contains(part))
             };
             if counted && log.lines().any(tells) { Ok(()) } else { Err(metrics) }
         })

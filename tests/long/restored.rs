@@ -1,23 +1,27 @@
-//! A project's etcd is restored from an old backup while the manager runs. Later objects are missing. Their copies stay until the
-//! objects return or a person confirms the loss.
+//! A project's etcd is restored from an old backup. What was made since is missing, and its copies on the hub wait for a grace
+//! before they are deleted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::common::{
-    RUNTIME, World, apply,
-    beds::{Wish, alone},
-    condition, delete, deployment, eventually,
+    PATIENCE, RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    delete, deployment, eventually, eventually_within,
     example_app::SWEEPS,
-    get, list, merge, never,
+    get, list, never,
 };
-use kube::ResourceExt;
-use serde_json::json;
-use tokio::time::Instant;
+use kube::{ResourceExt, api::DynamicObject};
 
 /// The number of missing deployments that pauses deletions.
 const DEPLOYMENTS: usize = 12;
 
-/// Returns the copies on the hub, with their uids.
+/// How long copies wait here.
+const GRACE: Duration = Duration::from_secs(42);
+
+/// A copy that is younger than that is deleted at once.
+const YOUNG: Duration = Duration::from_secs(8);
+
+/// The copies on the hub, with their uids.
 async fn copies(world: &World, hub: &str) -> BTreeMap<String, String> {
     let all = list(&world.hub, "WorkloadDeployment", hub).await;
     all.into_iter().map(|copy| (copy.name_any(), copy.uid().unwrap())).collect()
@@ -29,18 +33,42 @@ async fn deploy(world: &World, ns: &str) {
     }
 }
 
-/// Waits until the project has this many Events with this reason. Returns the note of the latest.
-async fn told(world: &World, reason: &str, count: usize) -> String {
-    eventually(&format!("{reason} is told {count} times"), || async {
-        let events = list(&world.project, "Event", "default").await;
-        let told = events.iter().filter(|event| event.data["reason"] == reason);
-        let mut notes: Vec<(String, String)> = told
-            .map(|event| (event.data["eventTime"].to_string(), event.data["note"].as_str().unwrap_or_default().into()))
-            .collect();
-        notes.sort();
-        if notes.len() < count { Err(format!("{notes:?}")) } else { Ok(notes.pop().unwrap().1) }
+/// Since when each copy waits that has no original.
+async fn waiting(world: &World, hub: &str) -> BTreeMap<String, String> {
+    let all = list(&world.hub, "WorkloadDeployment", hub).await;
+    let since = |copy: &DynamicObject| copy.annotations().get("compute.datumapis.com/stranded-since").cloned();
+    all.into_iter().filter_map(|copy| Some((copy.name_any(), since(&copy)?))).collect()
+}
+
+/// Waits until so many copies wait. Returns since when each does.
+async fn all_wait(world: &World, hub: &str, count: usize) -> BTreeMap<String, String> {
+    eventually(&format!("{count} copies wait"), || async {
+        let waiting = waiting(world, hub).await;
+        if waiting.len() == count { Ok(waiting) } else { Err(format!("{waiting:?}")) }
     })
     .await
+}
+
+/// Waits until the Event is on the hub namespace. Returns its note.
+async fn reported(world: &World, hub: &str) -> String {
+    eventually("it is reported", || async {
+        let events = list(&world.hub, "Event", "default").await;
+        let is_it = |event: &&DynamicObject| {
+            event.data["reason"] == "DeletionsPaused" && event.data["regarding"]["name"] == hub
+        };
+        let found = events.iter().find(is_it);
+        found.map(|event| event.data["note"].as_str().unwrap_or_default().to_owned()).ok_or("no".to_owned())
+    })
+    .await
+}
+
+/// Waits until a hub namespace has no copies.
+async fn all_gone(world: &World, hub: &str) {
+    eventually_within(GRACE + PATIENCE, "the copies are gone", || async {
+        let left = copies(world, hub).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
 }
 
 /// Waits until all deployments have their copies.
@@ -57,21 +85,26 @@ async fn paused(world: &World) -> bool {
     text.lines().any(|line| line.starts_with("compute_deletions_paused{plane=\"project\"} 1"))
 }
 
+async fn stage() -> (Lent<World>, String, String) {
+    let management = format!("{SWEEPS}timing:\n  lossPatienceSeconds: {}\n", GRACE.as_secs());
+    let world = alone(Wish { management, ..Wish::default() }).await;
+    let (ns, hub) = world.namespace("restored").await;
+    (world, ns, hub)
+}
+
 #[test]
-fn copies_missing_in_a_restored_project_are_kept_until_confirmed() {
+fn copies_without_original_in_a_restored_project_wait_and_are_deleted_after_their_grace() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
-        let (ns, hub) = world.namespace("restored").await;
+        let (mut world, ns, hub) = stage().await;
         let backup = world.bed.back_up_project().await.unwrap();
         deploy(&world, &ns).await;
         let before = all_on_the_hub(&world, &hub).await;
+        tokio::time::sleep(YOUNG).await;
 
-        let began = Instant::now();
         world.bed.restore_project(&backup).await.unwrap();
-        let note = told(&world, "DeletionsPaused", 1).await;
-        eprintln!("told {:?} after the restore began: {note}", began.elapsed());
-        assert!(note.contains(&format!("{DEPLOYMENTS} of {DEPLOYMENTS} workloaddeployments")), "{note}");
-        assert!(note.contains(&format!("{ns}/late-0 among them")), "{note}");
+        all_wait(&world, &hub, DEPLOYMENTS).await;
+        let note = reported(&world, &hub).await;
+        assert!(note.contains("has lost its original") && note.contains(&format!("{ns}/late-")), "{note}");
         eventually("it is counted", || async { if paused(&world).await { Ok(()) } else { Err("no".to_owned()) } })
             .await;
         never("a copy is deleted", || async {
@@ -80,82 +113,50 @@ fn copies_missing_in_a_restored_project_are_kept_until_confirmed() {
         })
         .await;
 
-        // The deployments are recreated, and their running copies stay the same.
+        // The originals are put back: what runs of them is as it was.
         deploy(&world, &ns).await;
-        told(&world, "DeletionsResumed", 1).await;
-        never("a copy is made anew", || async {
-            let now = copies(&world, &hub).await;
-            (now != before).then_some(now)
-        })
-        .await;
-
-        // The restore is repeated, and this time the loss is confirmed.
-        world.bed.restore_project(&backup).await.unwrap();
-        told(&world, "DeletionsPaused", 1).await;
+        all_wait(&world, &hub, 0).await;
         assert_eq!(copies(&world, &hub).await, before);
-        // A deletion in the meantime reports why it waits.
-        apply(&world.project, deployment(&ns, "late-0", "dfw")).await;
-        eventually("its finalizer is there", || async {
-            let wd = get(&world.project, "WorkloadDeployment", &ns, "late-0").await.ok_or("none")?;
-            if wd.finalizers().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
-        })
-        .await;
-        delete(&world.project, "WorkloadDeployment", &ns, "late-0").await;
-        eventually("the one that is deleted says so", || async {
-            let wd = get(&world.project, "WorkloadDeployment", &ns, "late-0").await.ok_or("gone")?;
-            let said = condition(&wd, "Federated");
-            if said["reason"] == "DeletionsPaused" { Ok(()) } else { Err(said.to_string()) }
-        })
-        .await;
-        let began = Instant::now();
-        eventually("they are gone from the hub", || async {
-            // If a later list lacks more objects, that is reported again and needs another confirmation.
-            let note = told(&world, "DeletionsPaused", 1).await;
-            let (_, token) = note.rsplit_once('=').unwrap();
-            let confirm = json!({ "metadata": { "annotations": { "compute.datumapis.com/confirm-missing": token } } });
-            merge(&world.project, "Namespace", "", "kube-system", confirm).await;
-            let left = copies(&world, &hub).await.len();
-            if left == 0 { Ok(()) } else { Err(left.to_string()) }
-        })
-        .await;
-        eprintln!("gone {:?} after it was confirmed", began.elapsed());
+
+        // Once more, and nobody puts them back.
+        world.bed.restore_project(&backup).await.unwrap();
+        all_wait(&world, &hub, DEPLOYMENTS).await;
+        all_gone(&world, &hub).await;
     });
 }
 
-/// A manager without earlier knowledge deleted every copy without its original. The restore itself can restart the manager,
-/// because its Lease may be in the restored etcd.
+/// A manager that started after the restore had missed nothing, and deleted every copy without its original.
 #[test]
-fn project_restored_without_a_manager_is_detected_by_its_copies() {
+fn copies_without_original_wait_also_if_no_manager_ran_and_a_restart_begins_no_grace_again() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
-        let (ns, hub) = world.namespace("restored").await;
+        let (mut world, ns, hub) = stage().await;
         let backup = world.bed.back_up_project().await.unwrap();
         deploy(&world, &ns).await;
         let before = all_on_the_hub(&world, &hub).await;
         world.operators[0].process.kill();
         world.bed.restore_project(&backup).await.unwrap();
+        tokio::time::sleep(YOUNG).await;
         world.restart_manager(&[]).await;
-        let note = told(&world, "DeletionsPaused", 1).await;
-        assert!(note.contains(&format!("{DEPLOYMENTS} of {DEPLOYMENTS} workloaddeployments")), "{note}");
-        never("a copy is deleted", || async {
-            let now = copies(&world, &hub).await;
-            (now != before).then_some(now)
+        let since = all_wait(&world, &hub, DEPLOYMENTS).await;
+        world.restart_manager(&[]).await;
+        never("a copy is deleted, or waits since another time", || async {
+            let now = (copies(&world, &hub).await, waiting(&world, &hub).await);
+            (now.0 != before || now.1 != since).then_some(now)
         })
         .await;
         // The deployments are recreated, and each finds its copy unchanged.
         deploy(&world, &ns).await;
-        told(&world, "DeletionsResumed", 1).await;
+        all_wait(&world, &hub, 0).await;
         assert_eq!(copies(&world, &hub).await, before);
     });
 }
 
-/// The backup had a namespace and deployments of the same names, so by name nothing was missing. The next sweep deleted the hub
-/// objects of the later namespace. Here the versions of the project go back, so one namespace is enough.
+/// The backup had a namespace of the same name, with deployments of the same names. What the hub held of the later namespace was
+/// deleted by the next sweep. Here the project has older versions than it had.
 #[test]
-fn namespace_recreated_since_the_backup_is_missed_by_its_uid() {
+fn copies_of_a_namespace_that_a_restored_project_lacks_wait_for_their_grace() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
-        let (ns, earlier) = world.namespace("restored").await;
+        let (mut world, ns, earlier) = stage().await;
         deploy(&world, &ns).await;
         all_on_the_hub(&world, &earlier).await;
         let snapshot = world.bed.snapshot().unwrap();
@@ -169,24 +170,17 @@ fn namespace_recreated_since_the_backup_is_missed_by_its_uid() {
         let later = world.namespace_in(&world.project, &ns).await;
         deploy(&world, &ns).await;
         let before = all_on_the_hub(&world, &later).await;
+        tokio::time::sleep(YOUNG).await;
 
         world.bed.rewind_project(&snapshot).await.unwrap();
-        let note = told(&world, "DeletionsPaused", 1).await;
-        assert!(note.contains(" namespaces that were known are missing"), "{note}");
+        all_wait(&world, &later, DEPLOYMENTS).await;
         all_on_the_hub(&world, &earlier).await;
         never("a copy of the later one is deleted", || async {
             let now = copies(&world, &later).await;
             (now != before).then_some(now)
         })
         .await;
-        let (_, token) = note.rsplit_once('=').unwrap();
-        let confirm = json!({ "metadata": { "annotations": { "compute.datumapis.com/confirm-missing": token } } });
-        merge(&world.project, "Namespace", "", "kube-system", confirm).await;
-        eventually("what the later one left is gone", || async {
-            let left = copies(&world, &later).await.len();
-            if left == 0 { Ok(()) } else { Err(left.to_string()) }
-        })
-        .await;
+        all_gone(&world, &later).await;
         all_on_the_hub(&world, &earlier).await;
     });
 }

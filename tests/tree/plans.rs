@@ -37,14 +37,13 @@ fn plan_snapshots_are_plain_data() {
 
 /// Controllers that may read the clock: the loop around every reconcile, tickers, events that no loop announces, and measured
 /// durations.
-const CLOCKS: [&str; 10] = [
+const CLOCKS: [&str; 9] = [
     "mod.rs",
     "cell/locations.rs",
     "management/drain/clusters.rs",
     "management/hub/hub_outage.rs",
     "management/federator/latency.rs",
-    "management/projects/losses.rs",
-    "management/collector/sweep.rs",
+    "management/collector/mod.rs",
     "management/wiring/triggers.rs",
     "management/projects/unreadable.rs",
     "management/wiring/watches.rs",

@@ -165,7 +165,6 @@ impl QuotaBackends {
             stop: &backend.stop,
             tenant: true,
             on_fresh: Arc::new(move || with(&weak, |quota| quota.enqueue_project(&of))),
-            on_listed: None,
         };
         watches.written::<ResourceClaim, _>(&self.names.selector(), |claim| claim, &backend.claims);
         backends.insert(project.clone(), backend.clone());

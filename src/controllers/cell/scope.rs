@@ -34,7 +34,6 @@ impl Scope {
             stop: &self.stop,
             tenant: false,
             on_fresh: self.on_fresh.clone(),
-            on_listed: None,
         }
     }
 }

@@ -21,16 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     city_policy::{policy::CityPolicy, policy_memory::PolicyMemory, probe::Prober},
-    collector::{stranded::StrandedNamespaces, sweep::Sweeper, works::LeftOnClusters},
+    collector::Collector,
     drain::{clusters::ClusterWatch, labels::ClusterLabels, move_memory::Moves, moves::CityMoves},
     federator::{Federator, blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances},
     hub::{hub_cache::HubCache, hub_outage::OutageWatch},
     projector::{Projector, quarantine::QuarantineRegistry},
-    projects::{
-        losses::{LossWatch, Losses},
-        registry::ProjectRegistry,
-        unreadable::UnreadableWatch,
-    },
+    projects::{registry::ProjectRegistry, unreadable::UnreadableWatch},
     referenced_data::companion::Companion,
     wiring::{queues::Queues, triggers::Triggers, watches::ManagementWatches},
     workload::WorkloadController,
@@ -48,7 +44,7 @@ use crate::{
         admission::sharing::InUse,
         management::{
             city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
-            collector::sweep::Sweep,
+            collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,
         },
@@ -119,8 +115,6 @@ struct Parts {
     blocked: Arc<BlockedDeployments>,
     /// How long federation takes.
     latency: Arc<Latency>,
-    /// Where many known objects are missing.
-    losses: Arc<Losses>,
     /// Hub Instances that cannot be shown in a project.
     quarantine: Arc<QuarantineRegistry>,
     /// Instances that run and that their project does not take.
@@ -169,7 +163,6 @@ impl Parts {
             queues,
             blocked,
             latency,
-            losses: Arc::default(),
             quarantine,
             unshown,
             moves,
@@ -180,7 +173,7 @@ impl Parts {
     }
 
     fn watches(&self, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, latency, losses, triggers, health, .. } = self.clone();
+        let Self { options, metrics, hub, projects, blocked, latency, triggers, health, .. } = self.clone();
         let Options { networks, beside_cell, timing, .. } = options;
         let stop = stop.clone();
         ManagementWatches {
@@ -189,7 +182,6 @@ impl Parts {
             triggers,
             blocked,
             latency,
-            losses,
             networks,
             beside_cell,
             health,
@@ -208,17 +200,17 @@ impl Parts {
 
     fn federator(&self) -> Federator {
         let Self { options, metrics, hub, projects, blocked, latency, .. } = self.clone();
-        let Self { losses, moves, health, policies, unshown, .. } = self.clone();
+        let Self { moves, health, policies, unshown, .. } = self.clone();
         let Options { limits, timing, .. } = options;
         let namespaces_told = Mutex::default();
         let contests = Contests::new(Federator::NAME, timing.takeover_pause, &metrics);
         Federator {
             pace: Pace::default(),
+            collector: self.collector(),
             hub,
             projects,
             blocked,
             latency,
-            losses,
             moves,
             refused_policies: policies.refused.clone(),
             unshown,
@@ -261,24 +253,15 @@ impl Parts {
     }
 
     fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
-        let Self { options, metrics, hub, projects, losses, triggers, health, .. } = self.clone();
+        let Self { options, metrics, hub, projects, triggers, health, .. } = self.clone();
         let Options { limits, timing, .. } = options;
-        Companion { hub, projects, losses, triggers, watches: watches.clone(), limits, timing, health, metrics }
+        Companion { hub, projects, triggers, watches: watches.clone(), limits, timing, health, metrics }
     }
 
-    fn sweeper(&self) -> Sweeper {
-        let Self { options, metrics, hub, projects, losses, triggers, policies, .. } = self.clone();
+    fn collector(&self) -> Collector {
+        let Self { options, metrics, hub, projects, triggers, policies, .. } = self.clone();
         let Options { sweep, timing, .. } = options;
-        let works =
-            LeftOnClusters { hub: hub.clone(), losses: losses.clone(), sweep, timing, metrics: metrics.clone() };
-        let stranded = StrandedNamespaces {
-            hub: hub.clone(),
-            projects: projects.clone(),
-            triggers: triggers.clone(),
-            sweep,
-            metrics: metrics.clone(),
-        };
-        Sweeper { hub, projects, triggers, losses, stranded, works, policies, sweep, timing, metrics }
+        Collector { hub, projects, triggers, policies, sweep, timing, metrics }
     }
 
     fn unreadable(&self) -> UnreadableWatch {
@@ -289,11 +272,6 @@ impl Parts {
     fn outage(&self) -> OutageWatch {
         let Self { hub, triggers, health, .. } = self.clone();
         OutageWatch { hub, triggers, health }
-    }
-
-    fn losses(&self) -> LossWatch {
-        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
-        LossWatch { losses, hub, projects, triggers, patience: options.timing.loss_patience, metrics }
     }
 
     fn clusters(&self) -> ClusterWatch {
@@ -325,7 +303,6 @@ impl ManagementControllers {
         let parts = Parts::new(hub, options, health.clone(), metrics.clone());
         let watches = Arc::new(parts.watches(stop));
         watches.start_hub();
-        tokio::spawn(parts.losses().keep(stop.clone()));
         Self { parts, watches }
     }
 
@@ -372,7 +349,7 @@ impl ManagementControllers {
         let policy = Arc::new(parts.policy());
         let projector = Arc::new(parts.projector());
         let companion = Arc::new(parts.companion(watches));
-        let (sweeper, clusters, losses, outage) = (parts.sweeper(), parts.clusters(), parts.losses(), parts.outage());
+        let (collector, clusters, outage) = (parts.collector(), parts.clusters(), parts.outage());
         let (unreadable, grace) = (parts.unreadable(), parts.options.timing.error_grace);
         tokio::join!(
             super::run(workload, queues.workload.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
@@ -380,11 +357,10 @@ impl ManagementControllers {
             super::run(policy, queues.policy.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
             super::run(projector, queues.projector.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
             super::run(companion, queues.companion.clone(), (COMPANION_WORKERS, grace), metrics.clone(), stop.clone()),
-            Box::pin(sweeper.run(stop)),
+            Box::pin(collector.run(stop)),
             clusters.run(stop),
             outage.run(stop),
             Box::pin(unreadable.run(stop)),
-            Box::pin(losses.run(stop)),
         );
     }
 }

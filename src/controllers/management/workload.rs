@@ -145,7 +145,6 @@ impl WorkloadController {
 
 fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refusal {
     let cause = match (error, error.class()) {
-        (Error::Held(_), _) => Cause::Paused,
         (_, Class::Forbidden) if error.is_of_terminating_namespace() => Cause::Passing { lasted: failing },
         (_, Class::Forbidden) if error.is_denied() => Cause::Denied,
         (_, Class::Forbidden) => Cause::Forbidden,

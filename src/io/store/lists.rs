@@ -1,33 +1,19 @@
 //! Complete lists: what they change, and how they are taken over.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::atomic::Ordering,
-};
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
-use super::{Incoming, IndexValue, Listed, Lost, ObjectKey, Origin, Slot, Store, Uid};
+use super::{Incoming, IndexValue, ObjectKey, Origin, Slot, Store, Uid};
 
 impl<V, I: IndexValue> Store<V, I> {
-    /// What a complete list at `version` will change beside the objects in it.
-    pub fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
+    /// True if a complete list at `version` is older than what was seen. No object is older than it was, unless all of them are.
+    pub fn is_older(&self, objects: &[Incoming<V>], version: u64) -> bool {
         let inner = self.read();
-        let rewound = inner.is_rewound(version);
-        let listed: HashMap<&ObjectKey, &Incoming<V>> = objects.iter().map(|object| (&object.key, object)).collect();
         // What we wrote after the list was taken is not in it, and is there all the same.
-        let counts = |slot: &Slot<V>| rewound || slot.version <= version;
-        let is_it = |of: &Incoming<V>, slot: &Slot<V>| !self.by_uid || Uid::of(&of.uid) == slot.uid;
-        let (mut missing, mut older) = (Vec::new(), false);
-        for (key, slot) in inner.entries.iter().filter(|(_, slot)| counts(slot)) {
-            let found = listed.get(&**key);
-            // No object is older than it was, unless all of them are.
-            older |=
-                found.is_some_and(|of| 0 < of.version && of.version < slot.version && Uid::of(&of.uid) == slot.uid);
-            if found.is_none_or(|of| !is_it(of, slot)) {
-                let uid = if self.by_uid { slot.uid.to_string() } else { String::new() };
-                missing.push(Lost { key: (**key).clone(), uid });
-            }
-        }
-        Listed { another_history: rewound || older, known: inner.entries.len(), missing }
+        let was_newer = |of: &Incoming<V>, slot: &Slot<V>| {
+            slot.version <= version && 0 < of.version && of.version < slot.version && Uid::of(&of.uid) == slot.uid
+        };
+        let is_older = |of: &Incoming<V>| inner.entries.get(&of.key).is_some_and(|slot| was_newer(of, slot));
+        inner.is_rewound(version) || objects.iter().any(is_older)
     }
 
     /// A complete list at `version`: takes it all over, and calls the listener for every difference, so that it learns of

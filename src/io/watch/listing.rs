@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::ListParams;
 
-use super::{Entry, Error, Listed, ObjectKey, Taking, Watch, Watched, deadline, number};
+use super::{Entry, Error, ObjectKey, Watch, Watched, deadline, number};
 
 /// Longest wait for one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,13 +27,13 @@ where
                 params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
-                // Before anybody acts on what is missing; and once more when it is, for until then the cache still has it.
-                let mut listed = self.cache.compare(&objects, version);
-                listed.another_history |= told;
-                self.report(&listed);
+                let another_history = told || self.cache.is_older(&objects, version);
+                if another_history {
+                    let (kind, place) = (W::plural(&self.kind), &self.place);
+                    tracing::warn!(kind = %kind, place, "the server has another history: everything is judged again");
+                }
                 self.cache.replace(objects, version);
-                (self.on_listed)(&W::plural(&self.kind), &listed, Taking::Over);
-                return Ok((version, listed.another_history));
+                return Ok((version, another_history));
             }
         }
     }
@@ -46,13 +46,5 @@ where
             deadline(crate::io::REQUEST_TIMEOUT, || self.call("list"), self.api().list_metadata(&params)).await?;
         let now = number(page.metadata.resource_version.as_deref());
         Ok(now > 0 && now < version)
-    }
-
-    fn report(&self, listed: &Listed) {
-        let (kind, place) = (W::plural(&self.kind), &self.place);
-        if listed.another_history {
-            tracing::warn!(kind = %kind, place, "the server has been given another history: everything is judged anew");
-        }
-        (self.on_listed)(&kind, listed, Taking::Begins);
     }
 }

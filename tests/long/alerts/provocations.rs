@@ -1,5 +1,7 @@
 //! Provocations of alerts, and their repair.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use testbed::{
     admission::Webhooks,
@@ -24,8 +26,10 @@ use crate::{
 
 /// Waiting periods of the manager, shortened like those of the alerts, and a high limit of repairs.
 pub(super) const MANAGEMENT: &str = "cleanup:\n  sweepIntervalSeconds: 5\nrepair:\n  perMinute: 600\n  burst: 100\ntiming:\n  \
-                          workRemovalSeconds: 2\n";
-/// Waiting periods of the cells.
+                          workRemovalSeconds: 2\n  lossPatienceSeconds: 120\n";
+/// A copy that is younger than that is deleted at once if its original is gone.
+pub(super) const YOUNG: Duration = Duration::from_secs(21);
+/// Those of the cells.
 const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  quotaProjectGoneSeconds: 5\n  quotaNoBudgetSeconds: 2\n";
 /// Number of bindings that are deleted at once.
 pub(super) const BINDINGS: usize = 24;

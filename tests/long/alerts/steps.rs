@@ -15,7 +15,7 @@ use testbed::{
 };
 use tokio::task::JoinHandle;
 
-use super::provocations::{BINDINGS, MANAGEMENT, MISSED, Stage};
+use super::provocations::{BINDINGS, MANAGEMENT, MISSED, Stage, YOUNG};
 use crate::{
     common::{
         api, apply, binary, condition, delete, deployment, eventually,
@@ -238,6 +238,7 @@ impl Stage {
     pub(super) async fn restore(&mut self) {
         let backup = self.world.bed.back_up_project().await.unwrap();
         self.deployments(MISSED).await;
+        tokio::time::sleep(YOUNG).await;
         self.world.bed.restore_project(&backup).await.unwrap();
     }
 

@@ -15,7 +15,7 @@ use crate::{
     plan::{
         Keeper, Kind, NamespaceFacts, Object, ObjectVersion,
         management::{
-            collector::unlabelled::{self, LostNamespace},
+            collector::relabel::{self, LostNamespace},
             projects::unreadable,
         },
     },
@@ -30,9 +30,9 @@ pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) 
     let label = if object.kind == Kind::WorkloadDeployment {
         let namespace = hub.namespaces.get(&ObjectKey::new("", &object.namespace));
         let own = namespace.as_deref().and_then(NamespaceFacts::upstream).map(|(_, own)| own.to_owned());
-        own.and_then(|own| unlabelled::relabel_copy(object, &found, &own))
+        own.and_then(|own| relabel::relabel_copy(object, &found, &own))
     } else {
-        unlabelled::relabel(object, &found)
+        relabel::relabel(object, &found)
     };
     if let Some(label) = label {
         tracing::warn!(%object, "an object that has lost its label gets it back");
@@ -42,21 +42,18 @@ pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) 
 }
 
 /// Puts their labels back on hub namespaces that hold what is ours without saying what they mirror. Without a project's deployment
-/// that would be federated there, nobody else looks at them. `told`: uids of those of which it was told that nobody knows whose
-/// they are.
+/// that would be federated there, nobody else looks at them.
 ///
 /// # Errors
 /// What the hub answers; what has changed meanwhile is looked at by the next sweep.
 pub(crate) async fn relabel_namespaces(
     hub: &HubCache,
     projects: &ProjectRegistry,
-    told: &mut BTreeSet<String>,
     metrics: &Metrics,
     now: Timestamp,
 ) -> Result<(), Error> {
     let mut lost = lost_namespaces(hub);
     if lost.is_empty() {
-        told.clear();
         return Ok(());
     }
     let keepers: Vec<(ProjectName, Keeper)> =
@@ -66,15 +63,13 @@ pub(crate) async fn relabel_namespaces(
     for (name, own) in lost.into_iter().take(READS) {
         let object = Object::named::<Namespace>("", &name);
         let Some(found) = hub.plane.read_metadata(&object).await? else { continue };
-        match unlabelled::relabel_namespace(&name, &found, &keepers, own.as_deref()) {
+        match relabel::relabel_namespace(&name, &found, &keepers, own.as_deref()) {
             LostNamespace::Left => {}
             LostNamespace::Unknown => {
                 let version = ObjectVersion::of(&found);
-                if told.insert(found.uid.unwrap_or_default()) {
-                    tracing::warn!(namespace = name, "nobody can say what a hub namespace mirrors");
-                    let event = unreadable::mirrored(&object, &version, now);
-                    let _ = send(&hub.plane, &event, metrics).await; // a lost Event is no error
-                }
+                tracing::warn!(namespace = name, "nobody can say what a hub namespace mirrors");
+                let event = unreadable::mirrored(&object, &version, now);
+                let _ = send(&hub.plane, &event, metrics).await; // a lost Event is no error
             }
             LostNamespace::Relabelled(write) => {
                 tracing::warn!(namespace = name, "a hub namespace that has lost its labels gets them back");

@@ -17,13 +17,13 @@ use kube::ResourceExt;
 use self::{blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances};
 use crate::controllers::management::{
     city_policy::policy_memory::RefusedPolicies,
-    collector::relabel::relabel,
+    collector::{Collector, relabel},
     drain::move_memory::Moves,
     hub::{
         hub_cache::HubCache,
         hub_outage::{companions_fail, outage},
     },
-    projects::{losses::Losses, project_cache::ProjectCache, registry::ProjectRegistry},
+    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
     wiring::queues::{PolicyKey, ProjectKey},
 };
 use crate::{
@@ -34,8 +34,8 @@ use crate::{
         referenced::DataRef,
     },
     controllers::{
-        End, Reconciler, Stopped, carry_out, carry_out_each, compact::PackedDeployment, contests::Contests, is_silence,
-        record, report,
+        End, Reconciler, Stopped, carry_out_each, compact::PackedDeployment, contests::Contests, is_silence, record,
+        report,
     },
     io::{Class, Error, clock::Now, health::Health, store::ObjectKey},
     metrics::Metrics,
@@ -48,7 +48,6 @@ use crate::{
                 federate::{self, Decided, HiddenCopy, Observed, Signal},
                 hub_trouble::{self, Cause},
                 latency::Look,
-                orphan,
             },
             observed::facts::{AttachedBinding, Need, Phase, SharedCompanion},
             projects::rival::Rival,
@@ -69,10 +68,10 @@ const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
 /// Keeps the copies of the projects' deployments on the hub, and tells each deployment what became of its copy.
 pub(crate) struct Federator {
     pub(crate) hub: Arc<HubCache>,
+    pub(crate) collector: Collector,
     pub(crate) projects: Arc<ProjectRegistry>,
     pub(crate) blocked: Arc<BlockedDeployments>,
     pub(crate) latency: Arc<Latency>,
-    pub(crate) losses: Arc<Losses>,
     pub(crate) moves: Arc<Moves>,
     pub(crate) refused_policies: Arc<RefusedPolicies>,
     pub(crate) unshown: Arc<UnshownInstances>,
@@ -120,7 +119,11 @@ impl Reconciler for Federator {
             self.latency.forget(key);
             self.unshown.forget(key);
             self.contests.forget(key);
-            return if hub.is_synced() { self.remove_orphan(&project, key, now).await } else { Ok(Next::Await) };
+            if let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| hub.is_synced()) {
+                let copy = ObjectKey::new(&names::hub_namespace(&uid), &key.object.name);
+                self.collector.collect_copy(&project.name, &copy, now).await?;
+            }
+            return Ok(Next::Await);
         };
         let mut observed = self.observe(&project, key, &packed, now);
         observed.outage = outage;
@@ -303,7 +306,6 @@ impl Federator {
         let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
         let waited = if lasts { waited.max(failing) } else { waited };
         let cause = match (error, error.class()) {
-            (Error::Held(_), _) => Cause::DeletionsPaused,
             // What a live read finds, and no watch shows.
             (Error::StillThere(_), _) => {
                 let deployment = &observed.deployment;
@@ -382,26 +384,6 @@ impl Federator {
         self.latency.looked(key, &Look::of(observed, plan), began.instant, &self.metrics);
     }
 
-    /// The copy of a deployment that is gone, if there is one.
-    async fn remove_orphan(&self, project: &ProjectCache, key: &ProjectKey, now: Now) -> Result<Next, Error> {
-        let hub = &self.hub;
-        let known = !project.deployments.has_unreadable(&key.object.namespace);
-        let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
-        let hub_namespace = names::hub_namespace(&uid);
-        let facts = hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
-        if self.projects.rival(&project.name, &hub_namespace, facts.as_deref(), hub).is_some() {
-            return Ok(Next::Await); // what is there is the other's
-        }
-        let Some(copy) = hub.copy(&ObjectKey::new(&hub_namespace, &key.object.name)) else {
-            return Ok(Next::Await);
-        };
-        let namespace = key.object.namespace.to_string();
-        let observed = orphan::Observed { namespace, namespace_uid: uid, copy: copy.into() };
-        let plan = orphan::plan(&observed, now.time);
-        record("orphaned-copy", key, &observed, now, &plan);
-        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await?)
-    }
-
     /// Everything that is known about one deployment, each object looked up once.
     fn observe(&self, project: &ProjectCache, key: &ProjectKey, packed: &PackedDeployment, now: Now) -> Observed {
         let hub = &self.hub;
@@ -478,20 +460,12 @@ impl Federator {
         };
         let companions = data_refs.into_iter().filter_map(companion).collect();
         let promised = copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).unwrap_or_default();
-        let deletions_wait = self.losses.holds_project(&project.name);
         let late = |data_ref: &DataRef| {
             let source = ObjectKey::new(&place.namespace, &data_ref.name);
             Some((data_ref.clone(), project.sources(data_ref.kind).late(&source)?))
         };
         let late = sources.keys().filter_map(late).collect();
-        View {
-            limits: self.limits,
-            sources,
-            companions,
-            promised: promised.into_iter().collect(),
-            deletions_wait,
-            late,
-        }
+        View { limits: self.limits, sources, companions, promised: promised.into_iter().collect(), late }
     }
 
     /// What Karmada made of a copy, and of the companions that it expects.

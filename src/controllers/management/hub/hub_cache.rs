@@ -34,7 +34,6 @@ use crate::{
                 migration::{self, Consumer},
                 policy::Propagation,
             },
-            collector::sweep,
             observed::{
                 cluster::{self, ClusterFacts},
                 facts::{self, BindingFacts, CompanionFacts, Phase},
@@ -78,7 +77,7 @@ pub(crate) struct HubCache {
     /// The members that they are, after so many changes.
     members: Mutex<Option<(u64, Members)>>,
     /// Claims whose policy is gone, as the last sweep has found.
-    of_nobody: Mutex<ForeignClaims>,
+    abandoned: Mutex<ForeignClaims>,
 }
 
 /// Claims of policies that are not a city's, by hub namespace.
@@ -141,7 +140,7 @@ impl HubCache {
                 cluster.city.iter().cloned().map(Index::Cluster).collect()
             })),
             members: Mutex::new(None),
-            of_nobody: Mutex::default(),
+            abandoned: Mutex::default(),
         }
     }
 
@@ -160,7 +159,7 @@ impl HubCache {
         let index = namespace_index(namespace);
         let holds = |kind| {
             let companions = self.companions(kind).by_index(&index);
-            companions.iter().any(|companion| !sweep::has_no_known_user(companion))
+            companions.iter().any(|companion| !companion.has_no_known_user())
         };
         self.has_copies(namespace) || SourceKind::ALL.into_iter().any(holds)
     }
@@ -327,14 +326,14 @@ impl HubCache {
     }
 
     /// Whether the policy is known to be gone that has claimed something in a namespace; each sweep asks.
-    pub(crate) fn is_of_nobody(&self, namespace: &str, claim: &ForeignClaim) -> bool {
-        let of_nobody = self.of_nobody.lock().unwrap_or_else(PoisonError::into_inner);
-        of_nobody.contains(&(namespace.to_owned(), claim.clone()))
+    pub(crate) fn is_abandoned(&self, namespace: &str, claim: &ForeignClaim) -> bool {
+        let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        abandoned.contains(&(namespace.to_owned(), claim.clone()))
     }
 
     /// Keeps what a sweep has found of that.
-    pub(crate) fn note_of_nobody(&self, claims: ForeignClaims) {
-        *self.of_nobody.lock().unwrap_or_else(PoisonError::into_inner) = claims;
+    pub(crate) fn set_abandoned_claims(&self, claims: ForeignClaims) {
+        *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner) = claims;
     }
 
     /// How many companions, and bindings of such, a policy claims.

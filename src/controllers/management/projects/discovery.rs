@@ -10,10 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::management::{
-    projects::{
-        losses::{self, Scope},
-        registry::{Discovered, ProjectRegistry},
-    },
+    projects::registry::{Discovered, ProjectRegistry},
     wiring::watches::ManagementWatches,
 };
 use crate::{
@@ -48,7 +45,7 @@ pub(crate) fn start(
     health: &Health,
     stop: &CancellationToken,
 ) {
-    let store: Arc<Store<ProjectFacts>> = Arc::new(Store::by_uid(|_, _| Vec::new()));
+    let store: Arc<Store<ProjectFacts>> = Arc::new(Store::new(|_, _| Vec::new()));
     let engagements = Arc::new(Engagements {
         watches: Arc::downgrade(management),
         projects,
@@ -69,7 +66,6 @@ pub(crate) fn start(
         stop,
         tenant: false,
         on_fresh: Arc::new(|| ()),
-        on_listed: Some(losses::reporter(&management.losses, Scope::Discovery)),
     };
     if internal {
         let keep = |p: ProjectControlPlane| ProjectFacts {

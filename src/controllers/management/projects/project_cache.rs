@@ -86,7 +86,7 @@ impl ProjectCache {
             locations: Arc::new(Store::new(|_, city: &Option<CityCode>| {
                 city.iter().map(ToString::to_string).collect()
             })),
-            namespaces: Arc::new(Store::by_uid(|_, _| Vec::new())),
+            namespaces: Arc::new(Store::new(|_, _| Vec::new())),
             instances: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             networks: networks.then(|| Arc::new(Store::new(|_, ()| Vec::new()))),
             sources: PerKind::default(),

@@ -14,12 +14,9 @@ use crate::{
     },
     plan::{
         self, Keeper, Kind, NamespaceFacts,
-        management::{
-            collector::stranded::{Existence, Mirrored},
-            projects::{
-                engagement::{self, Discovery, ProjectFacts},
-                rival::{self, Named, Rival},
-            },
+        management::projects::{
+            engagement::{self, Discovery, Existence, Mirrored, ProjectFacts},
+            rival::{self, Named, Rival},
         },
     },
 };

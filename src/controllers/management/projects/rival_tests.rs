@@ -98,7 +98,7 @@ async fn a_rival_is_told_of_anew_once_its_project_or_its_hub_namespace_has_gone(
         projects.note_rival(&ProjectName::new(name), "ns-gone");
     }
     assert_eq!(known(), 4);
-    parts.sweeper().forget_gone();
+    parts.collector().forget_gone();
     assert_eq!(known(), 2, "at the namespace that is there");
     projects.remove(&shop);
     assert_eq!(known(), 1, "of the project that is there");

@@ -8,7 +8,7 @@ use kube::core::ObjectMeta;
 
 use crate::controllers::management::{
     hub::{hub_cache::HubCache, hub_outage::companions_fail},
-    projects::{losses::Losses, project_cache::ProjectCache, registry::ProjectRegistry},
+    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
     referenced_data::sources::{self, News},
     wiring::{index::source_index, queues::CompanionKey, triggers::Triggers, watches::ManagementWatches},
 };
@@ -20,7 +20,7 @@ use crate::{
     plan::{
         Failure, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
-            collector::unlabelled::relabel,
+            collector::relabel::relabel,
             referenced_data::{
                 companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
                 many_users,
@@ -37,7 +37,6 @@ use crate::{
 pub(crate) struct Companion {
     pub(crate) hub: Arc<HubCache>,
     pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) losses: Arc<Losses>,
     pub(crate) triggers: Arc<Triggers>,
     /// Sources are watched from the first reference on.
     pub(crate) watches: Arc<ManagementWatches>,
@@ -171,11 +170,9 @@ impl ResolvedKey<'_> {
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
         let source = sources.get(&self.source);
-        let deletions_wait = self.of.losses.holds_project(&self.project.name);
         let in_use = |(_, wd): &&PackedUser| {
             // Only then is the whole of it asked for.
-            !does_without(wd.references(), self.data_ref, &source)
-                || !lets_go(&wd.open(), self.data_ref, &source, deletions_wait)
+            !does_without(wd.references(), self.data_ref, &source) || !lets_go(&wd.open(), self.data_ref, &source)
         };
         let user = |(key, deployment): &PackedUser| {
             let copy = hub.copies.get(&ObjectKey::new(&self.hub_namespace, &key.name));

@@ -71,8 +71,8 @@ impl ResolvedKey<'_> {
                 None => hub.policies.contains(&key), // there, but not to be read
             }
         };
-        let is_of_nobody = |claim: &ForeignClaim| hub.is_of_nobody(namespace, claim);
-        let residue = residue::of(companion, &binding, lives, is_of_nobody)?;
+        let is_abandoned = |claim: &ForeignClaim| hub.is_abandoned(namespace, claim);
+        let residue = residue::of(companion, &binding, lives, is_abandoned)?;
         let copies = hub.copies.entries_by_index(&namespace_index(namespace));
         let expecting = copies.iter().filter(|(_, copy)| copy.expects(self.data_ref));
         let expecting = expecting.map(|(key, _)| &*key.name);

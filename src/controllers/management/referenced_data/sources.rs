@@ -3,7 +3,7 @@
 //! A watch of metadata reports when a reading is out of date. Nothing is kept of any other object, and no content of any.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    io::store::{Cache, Incoming, Listed, Lost, ObjectKey},
+    io::store::{Cache, Incoming, ObjectKey},
     plan::{
         Failure, ObjectVersion,
         condition::differs_in_their_numbers_alone,
@@ -302,22 +302,8 @@ impl Cache<()> for Sources {
         self.entries().contains_key(key)
     }
 
-    /// Whether there is such a source, by a reading that nothing has overtaken.
-    fn has_again(&self, lost: &Lost) -> bool {
-        matches!(self.get(&lost.key), Source::Present { .. })
-    }
-
-    /// Only those count that were there when they were last read: the copy of one that may be missing goes with it.
-    fn compare(&self, objects: &[Incoming<()>], version: u64) -> Listed {
-        let listed: HashSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
-        let entries = self.entries();
-        let was_there =
-            |entry: &Entry| matches!(&entry.reading, Some((_, of)) if matches!(of.source, Source::Present { .. }));
-        let known = || entries.iter().filter(|(_, entry)| was_there(entry)).map(|(key, _)| key);
-        let another_history = version > 0 && version < self.passed.load(Ordering::Acquire);
-        let missing = known().filter(|key| !listed.contains(key));
-        let missing = missing.map(|key| Lost { key: key.clone(), uid: String::new() }).collect();
-        Listed { another_history, known: known().count(), missing }
+    fn is_older(&self, _: &[Incoming<()>], version: u64) -> bool {
+        version > 0 && version < self.passed.load(Ordering::Acquire)
     }
 
     fn replace(&self, objects: Vec<Incoming<()>>, version: u64) {

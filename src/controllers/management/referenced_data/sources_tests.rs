@@ -140,25 +140,3 @@ fn a_list_reports_what_was_missed() {
     sources.replace(vec![object(10)], 10);
     assert_eq!(sources.get(&key), Source::Unknown);
 }
-
-/// Found by reading: a project that was restored without its optional Secrets lost all their companions at once.
-#[test]
-fn a_source_that_was_there_and_is_not_listed_is_missing_until_it_is_read_again() {
-    let sources = Sources::default();
-    let key = |name: &str| ObjectKey::new("shop", name);
-    for (name, source) in [("there", Source::Present { size: 3 }), ("never", Source::Absent)] {
-        let epoch = sources.begin(&key(name));
-        sources.read(&key(name), epoch, Reading { uid: "u".into(), version: 5, source });
-    }
-    sources.pass(30);
-    let listed = sources.compare(&[], 40);
-    let lost = |name: &str| Lost { key: key(name), uid: String::new() };
-    assert_eq!(listed, Listed { another_history: false, known: 1, missing: vec![lost("there")] });
-    assert!(sources.compare(&[], 20).another_history);
-    assert!(sources.has_again(&lost("there")) && !sources.has_again(&lost("never")));
-    sources.replace(vec![], 40);
-    assert!(!sources.has_again(&lost("there")), "what was read before the list says nothing any more");
-    let epoch = sources.begin(&key("there"));
-    sources.read(&key("there"), epoch, Reading { version: 41, ..reading(41) });
-    assert!(sources.has_again(&lost("there")));
-}

@@ -19,7 +19,7 @@ use crate::{
     },
     plan::{
         Delta, Next,
-        management::{collector::sweep::Sweep, federator::federate::Signal},
+        management::{collector::table::Sweep, federator::federate::Signal},
     },
 };
 
@@ -66,7 +66,7 @@ async fn a_deployment_on_its_way_out_whose_event_was_lost_is_looked_at_in_each_s
             queue.finish(key, Outcome::Done);
         }
     };
-    let (sweeper, stop) = (parts.sweeper(), CancellationToken::new());
+    let (sweeper, stop) = (parts.collector(), CancellationToken::new());
     // Time is the test's own: it goes on whenever everybody waits.
     tokio::select! {
         () = sweeper.run(&stop) => panic!("nobody has stopped it"),

@@ -13,11 +13,7 @@ use crate::controllers::management::{
         latency::Latency,
     },
     hub::hub_cache::HubCache,
-    projects::{
-        losses::{self, Losses, Scope},
-        project_cache::ProjectCache,
-        registry::ProjectRegistry,
-    },
+    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
     wiring::triggers::Triggers,
 };
 use crate::{
@@ -59,7 +55,6 @@ pub(crate) struct ManagementWatches {
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) blocked: Arc<BlockedDeployments>,
     pub(crate) latency: Arc<Latency>,
-    pub(crate) losses: Arc<Losses>,
     /// Whether the Networks of projects are watched.
     pub(crate) networks: bool,
     /// Whether the project's cluster is a cell as well.
@@ -73,7 +68,6 @@ pub(crate) struct ManagementWatches {
 impl ManagementWatches {
     /// Watches the hub.
     pub(crate) fn start_hub(&self) {
-        self.losses.guard_hub(&self.hub, &self.projects);
         self.triggers.listen_to_hub();
         let (hub, metrics) = (Arc::downgrade(&self.hub), self.metrics.clone());
         let triggers = Arc::downgrade(&self.triggers);
@@ -82,7 +76,8 @@ impl ManagementWatches {
             with(&triggers, |triggers| triggers.everything_again());
         };
         let hub = &self.hub;
-        let watches = self.watches(&hub.plane, &self.stop, Scope::Hub, on_fresh);
+        let timing = self.timing.of_hub_watches();
+        let watches = Watches { timing, ..self.watches(&hub.plane, &self.stop, false, on_fresh) };
         let scope = label::UPSTREAM_NAMESPACE;
         watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
         // Without a selector: the Go operator's carry no label of ours, and are taken over.
@@ -108,7 +103,6 @@ impl ManagementWatches {
     /// tenant's among many.
     pub(crate) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, uid: Option<&str>) {
         let networks = self.networks;
-        self.losses.guard_project(&plane, name);
         let project = Arc::new(ProjectCache::new(name, plane, networks, uid, self.stop.child_token()));
         self.triggers.listen_to_project(&project);
         if let Some(before) = self.projects.insert(project.clone()) {
@@ -118,7 +112,7 @@ impl ManagementWatches {
         let (triggers, of): (Weak<Triggers>, Weak<ProjectCache>) =
             (Arc::downgrade(&self.triggers), Arc::downgrade(&project));
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
-        let watches = self.watches(&project.plane, &project.stop, Scope::Project(name.clone()), on_fresh);
+        let watches = self.watches(&project.plane, &project.stop, project.tenant, on_fresh);
         watches.written::<Workload, _>("", PackedWorkload::of, &project.workloads);
         // What Karmada brought for the cell of the same cluster is not the project's to federate once more; and whatever the
         // cell does not run is.
@@ -141,8 +135,7 @@ impl ManagementWatches {
         if !project.begins_to_watch_sources() {
             return;
         }
-        let scope = Scope::Project(project.name.clone());
-        let watches = self.watches(&project.plane, &project.stop, scope, || ());
+        let watches = self.watches(&project.plane, &project.stop, project.tenant, || ());
         for kind in SourceKind::ALL {
             let sources = project.sources(kind).clone();
             watches.metadata(kind.into(), "", SOURCES_PAGE_SIZE, |_| (), sources);
@@ -153,7 +146,6 @@ impl ManagementWatches {
     pub(crate) fn disengage(&self, name: &ProjectName) {
         let Some(project) = self.projects.remove(name) else { return };
         project.stop.cancel();
-        self.losses.forget(name);
         self.latency.forget_project(name);
         blocked::tell(&self.metrics, &self.blocked.forget_project(name, Now::read().instant));
         self.metrics.projects(self.projects.all().len());
@@ -165,18 +157,17 @@ impl ManagementWatches {
         &'a self,
         plane: &'a ControlPlane<P>,
         stop: &'a CancellationToken,
-        scope: Scope,
+        tenant: bool,
         on_fresh: impl Fn() + Send + Sync + 'static,
     ) -> Watches<'a, P> {
         Watches {
             plane,
             health: &self.health,
             metrics: &self.metrics,
-            timing: if scope == Scope::Hub { self.timing.of_hub_watches() } else { self.timing },
+            timing: self.timing,
             stop,
-            tenant: matches!(&scope, Scope::Project(name) if self.projects.get(name).is_some_and(|of| of.tenant)),
+            tenant,
             on_fresh: Arc::new(on_fresh),
-            on_listed: Some(losses::reporter(&self.losses, scope)),
         }
     }
 }

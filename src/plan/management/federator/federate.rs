@@ -447,7 +447,7 @@ fn ensure_copy(
     // What the project's deployment says of suspension is for the cell; that it says it no more as well.
     let suspended = deployment.annotations().get(annotation::SUSPENDED).cloned();
     annotations.extend(suspended.map(|suspended| (annotation::SUSPENDED, suspended)));
-    let ours = [&OF_DATA[..], &[annotation::SUSPENDED]].concat();
+    let ours = [&OF_DATA[..], &[annotation::SUSPENDED, annotation::STRANDED_SINCE]].concat();
     let stale = live.and_then(|live| stale(live, &ours, &annotations));
     let mut labels: BTreeMap<String, String> = deployment
         .labels()

@@ -5,10 +5,7 @@ use crate::{
     api::{names::ProjectName, referenced::DataRef},
     plan::{
         Body, Keeper, Next, Op, Shared,
-        management::federator::{
-            orphan,
-            repair::{Absence, Capacity},
-        },
+        management::federator::repair::{Absence, Capacity},
         recorded::recorded,
     },
     timing::Timing,
@@ -341,10 +338,6 @@ fn a_copy_of_ours_whose_label_was_changed_goes_before_its_deployment() {
         let deletes = |steps: &[Step<Project, Hub>]| matches!(steps.last(), Some(Step::Remote(Write { op: Op::Delete { uid, .. }, .. })) if uid == "c1");
         let all = steps(&deleting(), Some("n1"), Some(namespace()), Some(copy.clone()));
         assert!(all.len() == 2 && deletes(&all), "{all:?}");
-        let observed =
-            orphan::Observed { namespace: "shop".into(), namespace_uid: "n1".into(), copy: copy.clone().into() };
-        let all = orphan::plan(&observed, NOW).steps;
-        assert!(all.len() == 2 && deletes(&all), "{all:?}");
         let elsewhere = NamespaceFacts { labels: BTreeMap::new(), ..namespace() };
         let all = steps(&deleting(), None, Some(elsewhere), Some(copy));
         assert!(!deletes(&all), "in a namespace that mirrors another it is not ours: {all:?}");
@@ -371,25 +364,6 @@ fn a_city_that_cannot_be_one_is_reported() {
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
     let [Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
     assert_eq!(body["status"]["conditions"][0]["reason"], Reason::InvalidPlacement.as_str());
-}
-
-/// Found by the generated histories: a write under way while the original was let go strands the copy.
-#[test]
-fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
-    let decide = |namespace: &str, uid: &str| {
-        let (namespace, namespace_uid) = (namespace.to_owned(), uid.to_owned());
-        let observed = orphan::Observed { namespace, namespace_uid, copy: copy_of(&marked()).into() };
-        let (decided, again) = (orphan::plan(&observed, NOW), orphan::plan(&recorded(&observed), NOW));
-        assert_eq!(format!("{decided:?}"), format!("{again:?}"), "decided again from its record");
-        decided.steps
-    };
-    let all = decide("shop", "n1");
-    assert!(matches!(
-        &all[..],
-        [Step::Local(Write { op: Op::ConfirmAbsent, .. }), Step::Remote(Write { op: Op::Delete { uid, .. }, .. })] if uid == "c1"
-    ));
-    assert!(decide("shop", "another-namespace-of-that-name").is_empty());
-    assert!(decide("other", "n1").is_empty());
 }
 
 /// How many templates a plan touches to have them made anew.

@@ -68,7 +68,7 @@ pub fn tell(
         holders(&going.finalizers)
     );
     let note = Note { severity: Severity::Warning, reason: Reason::HubCopyHeld, action: "Sweeping", text: &text };
-    Some(event::about(companion, version, "sweep", &note, now))
+    Some(event::once(companion, version, "sweep", (&note, ""), now))
 }
 
 #[cfg(test)]

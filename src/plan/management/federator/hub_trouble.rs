@@ -45,8 +45,6 @@ pub enum Cause {
     NamespaceTerminating,
     /// The copy there cannot go.
     CopyHeld,
-    /// Nothing is deleted at present.
-    DeletionsPaused,
     /// It asks for more than it may, and is not brought to the hub.
     LimitExceeded,
     /// Other large deployments of its namespace are written there first.
@@ -63,7 +61,6 @@ impl Cause {
             Self::Refused => Reason::HubRefused,
             Self::NamespaceTerminating => Reason::HubNamespaceTerminating,
             Self::CopyHeld => Reason::HubCopyHeld,
-            Self::DeletionsPaused => Reason::DeletionsPaused,
             Self::LimitExceeded => Reason::LimitExceeded,
             Self::RateLimited => Reason::RateLimited,
             Self::ProjectRefused => Reason::ProjectRefused,
@@ -170,7 +167,7 @@ fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> D
         // It is known from the deployment alone, and lasts until that is changed.
         Cause::LimitExceeded => Duration::ZERO,
         Cause::ProjectRefused | Cause::RateLimited => timing.error_grace,
-        Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld | Cause::DeletionsPaused => grace,
+        Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld => grace,
     }
 }
 
@@ -206,7 +203,6 @@ fn verdict(
         }
         Cause::CopyHeld if deleting => format!("it stays until its copy on the hub is gone: {words}"),
         Cause::CopyHeld => format!("its copy on the hub is being deleted, and made anew after that: {words}"),
-        Cause::DeletionsPaused => format!("nothing is deleted at present: {words}"),
         Cause::LimitExceeded => {
             format!("{words}. Its copy on the hub is neither created nor changed; what runs keeps running")
         }
@@ -225,7 +221,7 @@ fn verdict(
         ),
     };
     let same = |before: &&Condition| {
-        let goes_on = matches!(cause, Cause::Unavailable | Cause::DeletionsPaused);
+        let goes_on = *cause == Cause::Unavailable;
         let same_words = match cause {
             Cause::Refused | Cause::ProjectRefused => differs_in_their_marks_alone(&before.message, &text),
             _ => differs_in_their_numbers_alone(&before.message, &text),
@@ -250,7 +246,6 @@ pub(crate) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
         Cause::Refused,
         Cause::NamespaceTerminating,
         Cause::CopyHeld,
-        Cause::DeletionsPaused,
         Cause::LimitExceeded,
         Cause::RateLimited,
         Cause::ProjectRefused,

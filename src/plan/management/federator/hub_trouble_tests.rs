@@ -60,7 +60,7 @@ const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "cell-dfw has what 
 
 #[test]
 fn each_cause_is_told_with_its_words_after_its_time() {
-    use Cause::{CopyHeld, DeletionsPaused, NamespaceTerminating, ProjectRefused, Refused, Unavailable};
+    use Cause::{CopyHeld, NamespaceTerminating, ProjectRefused, Refused, Unavailable};
     for (cause, deleting, early, late, status, text) in [
         (
             Unavailable,
@@ -90,7 +90,6 @@ fn each_cause_is_told_with_its_words_after_its_time() {
         ),
         (CopyHeld, false, 4, 5, "False", "its copy on the hub is being deleted, and made anew after that: words"),
         (CopyHeld, true, 119, 120, "False", "it stays until its copy on the hub is gone: words"),
-        (DeletionsPaused, true, 4, 5, "False", "nothing is deleted at present: words"),
         (
             ProjectRefused,
             false,

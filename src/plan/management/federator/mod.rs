@@ -12,7 +12,6 @@ mod hub_form;
 pub mod hub_trouble;
 pub mod last_delivery;
 pub mod latency;
-pub mod orphan;
 pub mod repair;
 mod token_bucket;
 pub mod unheard;

@@ -104,6 +104,11 @@ impl CompanionFacts {
         self.has_many_users() || self.users.as_ref().is_some_and(|users| users.contains(NO_USERS))
     }
 
+    /// True if nobody can say who uses it: it is kept, and reported.
+    pub fn has_no_known_user(&self) -> bool {
+        self.users.as_ref().is_none_or(BTreeSet::is_empty)
+    }
+
     /// Whether this is one of its users, and it stays. `needs_it`: whether the deployment refers to its source, or its copy
     /// on the hub has been promised it.
     pub fn is_used_by(&self, user: &str, needs_it: bool) -> bool {

@@ -1,7 +1,32 @@
 //! Which projects are worked on, and which are known not to exist.
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::Kind;
-use crate::plan::management::collector::stranded::Existence;
+
+/// What discovery knows of a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Existence {
+    /// There is such a project, or one that cannot be read.
+    Exists,
+    /// Nobody knows: discovery does not follow the projects at present, or there is none to ask.
+    Unknown,
+    /// There is no such project, which would be one of this kind.
+    Absent(Kind),
+}
+
+/// What is known of the original of a hub namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mirrored {
+    /// Nobody knows at present.
+    Unknown,
+    /// The project has the namespace, with the uid in the hub namespace's name.
+    Lives,
+    /// There is no such project, which would be one of this kind.
+    ProjectGone(Kind),
+    /// The project has no namespace of that name with that uid.
+    NamespaceGone,
+}
 
 /// What is kept of a project where projects are discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]

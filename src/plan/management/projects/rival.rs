@@ -3,11 +3,11 @@
 //! On the hub, everything is found by that uid. What one of them has there the other would take for its own, and the Secrets
 //! of one tenant would come to run with the other. So it is his whom the hub namespace names, for as long as he may have it,
 //! and of the other nothing goes there. Who is named first stays named, whoever restarts; and where
-//! he seems to be gone, what he has there goes first, by its own proof and after its own grace ([`stranded`](crate::plan::management::collector::stranded)).
+//! he seems to be gone, what he has there goes first, by its own proof and after its own grace ([`table`](crate::plan::management::collector::table)).
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::management::collector::stranded::Mirrored;
+use super::engagement::Mirrored;
 use crate::{api::names::ProjectName, plan::NamespaceFacts};
 
 /// Another project that a hub namespace mirrors.

@@ -49,7 +49,7 @@ pub fn mirrored(namespace: &Object, version: &ObjectVersion, now: Timestamp) -> 
 
 fn tell<P>(object: &Object, version: &ObjectVersion, text: &str, now: Timestamp) -> Write<P> {
     let note = Note { severity: Severity::Warning, reason: Reason::Unreadable, action: "Reading", text };
-    event::about(object, version, "reading", &note, now)
+    event::once(object, version, "reading", (&note, ""), now)
 }
 
 #[cfg(test)]

@@ -63,9 +63,9 @@ impl ForeignClaim {
         }
     }
 
-    /// Whether its policy is gone, by what a live read has found under that name: nothing, or one of another id, which has come
+    /// True if its policy is gone, by what a live read has found under that name: nothing, or one of another id, which has come
     /// after it. Where either says no id they may be the same.
-    pub fn is_of_nobody(&self, found: Option<&ObjectMeta>) -> bool {
+    pub fn is_abandoned(&self, found: Option<&ObjectMeta>) -> bool {
         let Some(found) = found else { return true };
         let ids = ClaimIds::of(found).unwrap_or_default();
         let found = match self.scope {
@@ -160,14 +160,14 @@ mod tests {
         for (scope, keys, others) in [(Scope::Namespace, PP, CPP), (Scope::Hub, CPP, PP)] {
             let found = |id| claimed(&[(keys, None, id)]);
             let named = claim(scope, "theirs", Some("1"));
-            assert!(named.is_of_nobody(None));
-            assert!(named.is_of_nobody(Some(&found(Some("2")))), "another of its name");
-            assert!(!named.is_of_nobody(Some(&found(Some("1")))));
-            assert!(!named.is_of_nobody(Some(&found(None))), "Karmada has given it none yet");
-            assert!(!named.is_of_nobody(Some(&claimed(&[(others, None, Some("2"))]))), "an id of the other kind");
+            assert!(named.is_abandoned(None));
+            assert!(named.is_abandoned(Some(&found(Some("2")))), "another of its name");
+            assert!(!named.is_abandoned(Some(&found(Some("1")))));
+            assert!(!named.is_abandoned(Some(&found(None))), "Karmada has given it none yet");
+            assert!(!named.is_abandoned(Some(&claimed(&[(others, None, Some("2"))]))), "an id of the other kind");
             let nameless = claim(scope, "theirs", None);
-            assert!(nameless.is_of_nobody(None));
-            assert!(!nameless.is_of_nobody(Some(&found(Some("2")))), "nobody knows which it is");
+            assert!(nameless.is_abandoned(None));
+            assert!(!nameless.is_abandoned(Some(&found(Some("2")))), "nobody knows which it is");
         }
     }
 

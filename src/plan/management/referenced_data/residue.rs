@@ -38,13 +38,13 @@ pub struct Residue {
 }
 
 /// The residue on a companion and its binding; `None` where there is none, or where somebody may stand behind it.
-/// `lives` says of a city policy by name whether it selects such companions, or may; `is_of_nobody` of another's claim whether
+/// `lives` says of a city policy by name whether it selects such companions, or may; `is_abandoned` of another's claim whether
 /// its policy is known to be gone.
 pub fn of(
     companion: &CompanionFacts,
     binding: &BindingFacts,
     lives: impl Fn(&str) -> bool,
-    is_of_nobody: impl Fn(&ForeignClaim) -> bool,
+    is_abandoned: impl Fn(&ForeignClaim) -> bool,
 ) -> Option<Residue> {
     let is_companions = matches!(binding.template, Template::Companion(_));
     if !is_companions || companion.terminating || binding.terminating {
@@ -55,7 +55,7 @@ pub fn of(
         return None;
     }
     let (mine, bindings) = (companion.foreign_claims()?, binding.foreign_claims()?);
-    if !mine.iter().chain(&bindings).all(is_of_nobody) {
+    if !mine.iter().chain(&bindings).all(is_abandoned) {
         return None;
     }
     let residue = Residue { on_companion: companion.is_claimed(), on_binding: binding.has_own_place() };
@@ -124,7 +124,7 @@ mod tests {
         policy == "city-dfw"
     }
 
-    fn is_of_nobody(claim: &ForeignClaim) -> bool {
+    fn is_abandoned(claim: &ForeignClaim) -> bool {
         claim.name == "gone" && claim.id.as_deref() == Some(if claim.scope == Scope::Hub { "id" } else { "own" })
     }
 
@@ -187,7 +187,7 @@ mod tests {
     fn what_somebody_may_stand_behind_is_no_residue() {
         let mut judged = 0;
         for (companion, binding) in all().filter(|(companion, binding)| !is_left(companion, binding)) {
-            assert_eq!(of(&companion, &binding, lives, is_of_nobody), None, "{companion:?} {binding:?}");
+            assert_eq!(of(&companion, &binding, lives, is_abandoned), None, "{companion:?} {binding:?}");
             judged += 1;
         }
         assert!(judged > 15_000, "{judged}");
@@ -201,7 +201,7 @@ mod tests {
             let claimed = binding.policy.is_some() || binding.cluster_policy.is_some();
             let on_binding = claimed || binding.placed || !binding.clusters.is_empty();
             let expected = (on_companion || on_binding).then_some(Residue { on_companion, on_binding });
-            assert_eq!(of(&companion, &binding, lives, is_of_nobody), expected, "{companion:?} {binding:?}");
+            assert_eq!(of(&companion, &binding, lives, is_abandoned), expected, "{companion:?} {binding:?}");
             found += usize::from(expected.is_some());
         }
         assert_eq!(found, 6 * 6 * 4 - 1, "the claims of each, placement and clusters, but for none of them");

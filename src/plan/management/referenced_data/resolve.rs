@@ -220,9 +220,6 @@ pub struct View {
     /// What the deployment's copy on the hub has been promised: management alone writes that there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub promised: BTreeSet<DataRef>,
-    /// Whether deletions wait in the project: what is missing there may be back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub deletions_wait: bool,
     /// What it refers to that has not been read, or copied, for longer than the grace, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub late: BTreeMap<DataRef, String>,
@@ -280,7 +277,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
         .filter(|data_ref| is_given(data_ref) && (refers(data_ref) || is_rolling(deployment)))
         .filter(|data_ref| {
             let source = view.sources.get(data_ref).unwrap_or(&Source::Unknown);
-            !lets_go(deployment, data_ref, source, view.deletions_wait)
+            !lets_go(deployment, data_ref, source)
         })
         .cloned()
         .collect();
@@ -362,11 +359,10 @@ pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Sourc
 }
 
 /// Whether a deployment lets go of what was copied of a source that it does without, or whoever deletes the source would not
-/// take back what it holds. Not while Instances of an older template run, which may need it; and not while `deletions_wait`
-/// in its project, for the source may be back.
-pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source, deletions_wait: bool) -> bool {
+/// take back what it holds. Not while Instances of an older template run, which may need it.
+pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source) -> bool {
     let references = || references(&deployment.spec.template.spec);
-    !deletions_wait && !is_rolling(deployment) && does_without(&references(), data_ref, source)
+    !is_rolling(deployment) && does_without(&references(), data_ref, source)
 }
 
 /// Whether a copy of one source is to be made or renewed for a deployment of this namespace that has these references: all that

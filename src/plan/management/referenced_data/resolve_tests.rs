@@ -102,7 +102,6 @@ struct World {
     sources: BTreeMap<DataRef, Source>,
     /// Companions that the deployment uses, and whether they are fresh.
     companions: BTreeMap<DataRef, bool>,
-    deletions_wait: bool,
 }
 
 fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
@@ -112,13 +111,7 @@ fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
     let companions = world.companions.iter().map(|(data_ref, fresh)| (data_ref.clone(), companion(*fresh))).collect();
     data(
         deployment,
-        &View {
-            limits: Limits::default(),
-            sources: world.sources.clone(),
-            companions,
-            deletions_wait: world.deletions_wait,
-            ..View::default()
-        },
+        &View { limits: Limits::default(), sources: world.sources.clone(), companions, ..View::default() },
         Duration::from_mins(2),
         Timestamp::UNIX_EPOCH,
     )
@@ -133,7 +126,7 @@ fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_nee
     let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
     let fresh = deployment(&refs, &json!({}));
-    let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new(), deletions_wait: false };
+    let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
     assert_eq!(decide(&world, &fresh).trouble.unwrap().reason, "Resolving");
     world.sources = [(a.clone(), present(1)), (b.clone(), present(1))].into();
     world.companions = [(a.clone(), true)].into();
@@ -218,7 +211,7 @@ fn a_copy_that_cannot_go_is_told_after_two_minutes_with_whoever_holds_it() {
 #[test]
 fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
     let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });
-    let world = World { sources: BTreeMap::new(), companions: BTreeMap::new(), deletions_wait: false };
+    let world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
     assert_eq!(decide(&world, &deployment(&json!([]), &forged)).expected, None);
 }
 
@@ -233,7 +226,7 @@ fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
     let old = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/old"]"# });
     let mut deployment = deployment(&json!([]), &old);
     let companions = [(DataRef::secret("old"), true)].into();
-    let world = World { sources: BTreeMap::new(), companions, deletions_wait: false };
+    let world = World { sources: BTreeMap::new(), companions };
     for (observed, updated, kept) in [(1, 2, true), (2, 1, true), (2, 2, false)] {
         deployment.status = status(observed, updated);
         assert_eq!(decide(&world, &deployment).expected.is_some(), kept, "{observed} {updated}");
@@ -271,7 +264,6 @@ fn an_optional_source_that_is_deleted_is_promised_no_more() {
     let mut world = World {
         sources: [(a.clone(), present(1)), (b.clone(), Source::Absent)].into(),
         companions: [(a.clone(), true), (b.clone(), true)].into(),
-        deletions_wait: false,
     };
     let without = decide(&world, &promised);
     assert_eq!(texts(without.expected.as_ref()), ["ConfigMap/a"]);
@@ -285,22 +277,20 @@ fn an_optional_source_that_is_deleted_is_promised_no_more() {
     }
 }
 
-/// Found by reading: a template that makes a Secret optional took it from what still ran by the one before, which had it
-/// required; and a project that was restored without it from all that ran.
+/// A template that made a Secret optional took it from Instances of the template before, which had required it.
 #[test]
-fn an_optional_source_is_kept_for_what_still_runs_and_while_it_may_be_back() {
+fn optional_source_that_is_absent_is_kept_for_instances_of_an_older_template() {
     let b = DataRef::secret("b");
     let refs = json!([{ "secretRef": { "name": "b", "optional": true } }]);
     let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
-    for (what, observed, updated, deletions_wait, kept) in [
-        ("the cell has not seen the template", 1, 2, false, true),
-        ("one runs by the old template", 2, 1, false, true),
-        ("all run by the new one", 2, 2, false, false),
-        ("many are missing there", 2, 2, true, true),
+    for (what, observed, updated, kept) in [
+        ("the cell has not seen the template", 1, 2, true),
+        ("one runs by the old template", 2, 1, true),
+        ("all run by the new one", 2, 2, false),
     ] {
         promised.status = status(observed, updated);
         let (sources, companions) = ([(b.clone(), Source::Absent)].into(), [(b.clone(), true)].into());
-        let expected = decide(&World { sources, companions, deletions_wait }, &promised).expected;
+        let expected = decide(&World { sources, companions }, &promised).expected;
         assert_eq!(texts(expected.as_ref()).len(), usize::from(kept), "{what}");
     }
 }

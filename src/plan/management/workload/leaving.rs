@@ -110,7 +110,7 @@ mod tests {
             "deletion waits for deployments with finalizers: web-a (compute.datumapis.com/federator), \
              web-b (compute.datumapis.com/federator)"
         );
-        for reason in ["HubUnavailable", "HubRefused", "HubCopyHeld", "DeletionsPaused"] {
+        for reason in ["HubUnavailable", "HubRefused", "HubCopyHeld"] {
             let (said, _) = told(&[deployment("web-a", None), deployment("web-b", Some(reason))], &[], 1);
             let said = said.unwrap();
             assert_eq!(

@@ -18,8 +18,6 @@ pub enum Cause {
     Denied,
     /// The API server does not take what it says.
     Invalid,
-    /// Nothing is deleted at present, for many known objects are missing.
-    Paused,
     /// It may succeed when it is tried again: another client was faster, or the server is in trouble.
     Passing {
         /// How long work on the Workload has failed.
@@ -50,7 +48,7 @@ impl Refusal {
     pub(super) fn is_due(&self, timing: &Timing) -> bool {
         match self.cause {
             Cause::Passing { lasted } => timing.outlasts_grace(lasted),
-            Cause::Forbidden | Cause::Denied | Cause::Invalid | Cause::Paused => true,
+            Cause::Forbidden | Cause::Denied | Cause::Invalid => true,
         }
     }
 
@@ -60,7 +58,6 @@ impl Refusal {
             Cause::Forbidden => Reason::DeploymentForbidden,
             Cause::Denied => Reason::DeploymentDenied,
             Cause::Invalid => Reason::InvalidPlacement,
-            Cause::Paused => Reason::DeletionsPaused,
             Cause::Passing { .. } => Reason::ProjectRefused,
         }
     }
@@ -70,7 +67,6 @@ impl Refusal {
         match self.cause {
             Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
             Cause::Denied => format!("a quota, a webhook or a policy of the project does not let it: {}", self.message),
-            Cause::Paused => format!("nothing is deleted at present: {}", self.message),
             Cause::Invalid => format!("a deployment was refused: {}", self.message),
             Cause::Passing { .. } => format!(
                 "the project's API server does not take {}: {}. What runs is not affected. Mend what the API server names; \

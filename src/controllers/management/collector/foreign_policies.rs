@@ -1,6 +1,6 @@
-//! Policies of others that have claimed companions: whether they are still there, which each sweep asks.
+//! Policies of other owners that claim companions. No watch brings them, so each sweep reads whether they still exist.
 //!
-//! Nobody here watches them. A look at a companion goes by the last answer, and without one the policy counts as alive.
+//! The controller of companions goes by the last answer. Without an answer the policy counts as alive.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use crate::{
     io::{Error, store::ObjectKey},
     plan::{
         Object,
-        management::{collector::sweep, referenced_data::foreign_claim::ForeignClaim},
+        management::{collector::table::Sweep, referenced_data::foreign_claim::ForeignClaim},
     },
 };
 
-/// Asks for each policy once, whatever it has claimed. One that cannot be read counts as alive.
-pub(crate) async fn look(hub: &HubCache, paused: bool) -> Result<(), Error> {
+/// Reads each policy once, whatever it has claimed. A policy that cannot be read counts as alive.
+pub(crate) async fn read(hub: &HubCache, sweep: Sweep) -> Result<(), Error> {
     let mut policies: BTreeMap<Object, ForeignClaims> = BTreeMap::new();
-    for (namespace, claim) in claims(hub, paused) {
+    for (namespace, claim) in claims(hub, sweep) {
         policies.entry(claim.policy(&namespace)).or_default().insert((namespace, claim));
     }
-    let (mut of_nobody, mut failed) = (ForeignClaims::new(), Vec::new());
+    let (mut abandoned, mut failed) = (ForeignClaims::new(), Vec::new());
     for (policy, claims) in policies {
         match hub.plane.read_metadata(&policy).await {
-            Ok(found) => of_nobody.extend(claims.into_iter().filter(|(_, claim)| claim.is_of_nobody(found.as_ref()))),
+            Ok(found) => abandoned.extend(claims.into_iter().filter(|(_, claim)| claim.is_abandoned(found.as_ref()))),
             Err(error) => {
                 let ends = is_silence(&error);
                 failed.push(error);
@@ -37,16 +37,16 @@ pub(crate) async fn look(hub: &HubCache, paused: bool) -> Result<(), Error> {
             }
         }
     }
-    hub.note_of_nobody(of_nobody);
+    hub.set_abandoned_claims(abandoned);
     worst(failed).map_or(Ok(()), Err)
 }
 
-/// What policies of others have claimed of companions and their bindings, where sweeps do anything.
-fn claims(hub: &HubCache, paused: bool) -> ForeignClaims {
+/// The claims of such policies on companions and their bindings, where sweeps are not paused.
+fn claims(hub: &HubCache, sweep: Sweep) -> ForeignClaims {
     let mut found = ForeignClaims::new();
     let mut note = |key: &ObjectKey, claims: Option<Vec<ForeignClaim>>| {
         let namespace = hub.namespaces.get(&ObjectKey::new("", &key.namespace));
-        if !sweep::is_paused(namespace.as_deref(), paused) {
+        if !sweep.is_paused(namespace.as_deref()) {
             found.extend(claims.into_iter().flatten().map(|claim| (key.namespace.to_string(), claim)));
         }
     };
@@ -93,13 +93,16 @@ mod tests {
         );
         let key = ObjectKey::new("ns-u", "db-secret");
         hub.bindings.replace(vec![Incoming { key, uid: "b".into(), version: 3, value: Some(Arc::new(binding)) }], 3);
-        let found = claims(hub, false);
+        let found = claims(hub, Sweep::default());
         let (namespace, claim) = found.first().expect("it is claimed").clone();
         assert_eq!((found.len(), &*namespace, &*claim.name), (1, "ns-u", "theirs"));
-        assert!(claims(hub, true).is_empty(), "a sweep that is paused asks for nothing");
-        hub.note_of_nobody(found);
-        assert!(hub.is_of_nobody("ns-u", &claim) && !hub.is_of_nobody("ns-v", &claim));
-        look(hub, false).await.expect_err("nobody answers");
-        assert!(!hub.is_of_nobody("ns-u", &claim), "what was known before is no answer");
+        assert!(
+            claims(hub, Sweep { paused: true, ..Sweep::default() }).is_empty(),
+            "a sweep that is paused asks for nothing"
+        );
+        hub.set_abandoned_claims(found);
+        assert!(hub.is_abandoned("ns-u", &claim) && !hub.is_abandoned("ns-v", &claim));
+        read(hub, Sweep::default()).await.expect_err("nobody answers");
+        assert!(!hub.is_abandoned("ns-u", &claim), "what was known before is no answer");
     }
 }

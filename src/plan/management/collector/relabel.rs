@@ -1,16 +1,17 @@
-//! What has lost the label by which we find it -> the label, put back. Without it a companion, a deployment's copy or a hub
-//! namespace is in no cache of ours: nobody would renew it, and nobody would ever remove it.
+//! The labels and annotations by which objects of ours are found, put back. Without them a companion, a deployment's copy or a hub
+//! namespace is in no cache: no controller would renew it, and none would ever delete it.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::table::Action;
 use crate::{
     api::{
-        meta::{label, manager},
+        meta::{annotation, label, manager},
         names::{HubNamespace, ProjectName},
     },
-    plan::{Hub, Keeper, NamespaceFacts, Object, ObjectVersion, Write, ownership},
+    plan::{Hub, Keeper, NamespaceFacts, Object, ObjectVersion, Proof, Write, ownership},
 };
 
 /// The write that puts the label back on a companion that a live read has found; nothing where that is somebody else's, or as it
@@ -70,15 +71,32 @@ pub fn relabel_namespace(
     }
 }
 
+/// Has a hub namespace whose original lives say who keeps it, and that nothing is stranded there. `None` if it says so.
+pub fn adopt(
+    namespace: &str,
+    facts: &NamespaceFacts,
+    version: &ObjectVersion,
+    keeper: &Keeper,
+) -> Option<Proof<Action>> {
+    let (_, own) = facts.upstream()?;
+    let uid = HubNamespace::parse(namespace)?;
+    let kept = keeper.of(Some(&facts.keeper));
+    let forgets = facts.stranded_since.is_some() && kept.management == keeper.management;
+    if facts.terminating || keeper.management.is_none() || !forgets && facts.keeper.management.is_some() {
+        return None;
+    }
+    let mut annotations = json!(kept.to_annotations());
+    annotations[annotation::STRANDED_SINCE] = Value::Null;
+    let patch = json!({ "metadata": { "annotations": annotations } });
+    let write = Write::amend_version(manager::FEDERATOR, Object::named::<Namespace>("", namespace), patch, version);
+    let lives = Write::confirm_present(Object::named::<Namespace>("", own), uid);
+    Some(Proof::read(lives, Action::Project).then([Action::Hub(write)]))
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
-    use crate::{
-        api::{meta::annotation, referenced::SourceKind},
-        plan::Op,
-    };
+    use crate::{api::referenced::SourceKind, plan::Op};
 
     /// Found by reading: somebody took the label off, and what the namespace held of one that went stayed for ever.
     #[test]

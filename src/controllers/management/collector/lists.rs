@@ -1,0 +1,237 @@
+//! What one sweep lists: Works, companions and bindings, and what of them has lost what it was made of.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use kube::api::ListParams;
+
+use super::{Collector, relabel::relabel};
+use crate::{
+    api::{meta::label, names::HubNamespace, referenced::SourceKind},
+    controllers::{is_silence, send},
+    io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
+    plan::{
+        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Write,
+        management::{
+            collector::{
+                bindings::Binding,
+                table::{Item, Observed, Read, Rule},
+                works::{self, AllLeft, WorkFacts},
+            },
+            federator::held_copies,
+            observed::facts::CompanionFacts,
+            projects::{engagement::Mirrored, unreadable},
+        },
+        ownership,
+    },
+};
+
+/// The ConfigMap that any cluster puts into each of its namespaces.
+const IN_EVERY_NAMESPACE: &str = "kube-root-ca.crt";
+
+/// What one sweep has listed.
+#[derive(Default)]
+pub(super) struct Lists {
+    /// Works of deployments, and of what may be companions. They are listed before that.
+    works: Vec<WorkFacts>,
+    /// ConfigMaps and Secrets in hub namespaces, companions and others.
+    sources: BTreeSet<Object>,
+    /// Those of them that are companions.
+    companions: BTreeSet<Object>,
+    bindings: Vec<Binding>,
+    /// Events on companions.
+    events: Vec<Write<Hub>>,
+    /// Why companions without their label could not get it back.
+    pub(super) failed: Vec<Error>,
+}
+
+impl Lists {
+    /// Lists everything, enqueues each companion, and reports what only a sweep can report of one.
+    ///
+    /// # Errors
+    /// When a list does not come to its end.
+    pub(super) async fn read(of: &Collector, now: Now) -> Result<Self, Error> {
+        let mut lists = Self::default();
+        list(of, Kind::Work, ListParams::default(), |work| lists.works.extend(WorkFacts::of(&work.metadata))).await?;
+        for kind in SourceKind::ALL {
+            let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
+            list(of, kind.into(), ours, |companion| lists.see(of, kind, &companion, now.time)).await?;
+            let others = ListParams::default().labels(&format!("{}!=true", label::REFERENCED_DATA));
+            let others = others.fields(&format!("metadata.name!={IN_EVERY_NAMESPACE}"));
+            let mut unlabelled = Vec::new();
+            list(of, kind.into(), others, |other| unlabelled.extend(lists.see_other(of, kind, &other))).await?;
+            for companion in unlabelled {
+                match relabel(&of.hub, &companion, &of.metrics).await {
+                    Err(error) if is_silence(&error) => return Err(error),
+                    // It holds up no other; what has changed meanwhile the next sweep sees.
+                    Err(error) if error.class() != Class::Conflict => lists.failed.push(error),
+                    _ => {}
+                }
+            }
+        }
+        let facts = |key: &ObjectKey| of.hub.bindings.get(key);
+        list(of, Kind::ResourceBinding, ListParams::default(), |binding| {
+            let known = facts(&ObjectKey::of(&binding));
+            lists.bindings.extend(Binding::ours(&binding.metadata, known.as_deref()));
+        })
+        .await?;
+        for event in std::mem::take(&mut lists.events) {
+            let _ = send(&of.hub.plane, &event, &of.metrics).await; // a lost Event is no error
+        }
+        Ok(lists)
+    }
+
+    /// Has one companion looked at, which no event may have brought up.
+    pub(super) fn see(&mut self, of: &Collector, kind: SourceKind, companion: &Metadata, now: Timestamp) {
+        let (facts, key) = (CompanionFacts::of(&companion.metadata), ObjectKey::of(companion));
+        let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
+        let version = ObjectVersion::of(&companion.metadata);
+        self.events.extend(held_copies::tell(&object, &version, &facts, of.timing.deletion_patience, now));
+        if facts.has_no_known_user() {
+            tracing::debug!(companion = %object, "companion is kept: its referenced-by is empty, or cannot be read");
+            self.events.push(unreadable::users(&object, &version, now));
+        }
+        self.sources.insert(object.clone());
+        self.companions.insert(object);
+        if !of.sweep.is_paused(namespace_of(of, &key.namespace).as_deref()) {
+            of.triggers.enqueue_companion(kind, &key);
+        }
+    }
+
+    /// Notes what is there beside companions. Returns it if it may be a companion without its label.
+    pub(super) fn see_other(&mut self, of: &Collector, kind: SourceKind, other: &Metadata) -> Option<Object> {
+        let key = ObjectKey::of(other);
+        let facts = namespace_of(of, &key.namespace)?;
+        facts.upstream()?;
+        let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
+        self.sources.insert(object.clone());
+        let may_be_ours = ownership::may_be_unlabelled_companion(&other.metadata);
+        (may_be_ours && !of.sweep.is_paused(Some(&facts))).then_some(object)
+    }
+
+    /// Bindings of companions and copies that are gone. While the project may have the deployment its copy may come back.
+    pub(super) fn bindings_without_template(&self, of: &Collector, seen: &BTreeSet<String>) -> Vec<Observed> {
+        let lost = self.bindings.iter().filter_map(|binding| {
+            let facts = namespace_of(of, &binding.template.namespace)?;
+            facts.upstream()?;
+            let rule = match binding.template.kind {
+                Kind::WorkloadDeployment if has_copy(of, &binding.template) => return None,
+                Kind::WorkloadDeployment if may_return(of, &binding.template, &facts) => return None,
+                Kind::WorkloadDeployment => Rule::CopyBinding,
+                _ if self.companions.contains(&binding.template) => return None,
+                _ => Rule::CompanionBinding,
+            };
+            Some(observed(of, rule, &binding.template, (&binding.object, &binding.version), Some(&facts), seen))
+        });
+        lost.collect()
+    }
+
+    /// Works that Karmada has forgotten: they are not terminating, and neither binding nor template is there.
+    pub(super) fn works_without_template(&self, of: &Collector, seen: &BTreeSet<String>) -> Vec<Observed> {
+        let forgotten = self.without_template(of).filter(|work| work.terminating_since.is_none());
+        let lost = forgotten.map(|work| {
+            // Of a hub namespace that is gone nothing says whose it was: what is left of it is counted, and not deleted.
+            let facts = namespace_of(of, &work.template.namespace);
+            observed(of, Rule::Work, &work.template, (&work.work, &work.version), facts.as_deref(), seen)
+        });
+        lost.collect()
+    }
+
+    /// What is left on clusters of what is deleted: Works that Karmada cannot delete, and those that it has forgotten and that the
+    /// collector has not deleted (`deleted` are the uids of the others).
+    pub(super) fn left_on_clusters(
+        &self,
+        of: &Collector,
+        seen: &BTreeSet<String>,
+        deleted: &BTreeSet<String>,
+        now: Now,
+    ) -> AllLeft {
+        let mut left = AllLeft::new();
+        let is_forgotten = |work: &WorkFacts| {
+            let uid = &work.version.uid;
+            work.terminating_since.is_none() && seen.contains(uid) && !deleted.contains(uid)
+        };
+        for work in self.without_template(of) {
+            if work.is_left(of.timing.work_removal, now.time) || is_forgotten(work) {
+                works::count(&mut left, work);
+            }
+        }
+        left
+    }
+
+    /// Works in hub namespaces, also those that are gone, of what is not there and has no binding by which Karmada would make them
+    /// again. While it is not known what there is on the hub nothing is concluded.
+    fn without_template(&self, of: &Collector) -> impl Iterator<Item = &WorkFacts> {
+        let known = of.hub.is_synced() && of.hub.knows_karmada();
+        self.works.iter().filter(move |_| known).filter(|work| {
+            let Object { kind, namespace, .. } = &work.template;
+            let facts = namespace_of(of, namespace);
+            let is_ours = facts.map_or_else(|| HubNamespace::is_form_of(namespace), |facts| facts.upstream().is_some());
+            let is_there = match kind {
+                Kind::WorkloadDeployment => has_copy(of, &work.template),
+                _ => self.sources.contains(&work.template),
+            };
+            let is_bound = || of.hub.bindings.contains(&ObjectKey::new(namespace, &work.binding));
+            is_ours && !is_there && (work.terminating_since.is_some() || !is_bound())
+        })
+    }
+}
+
+#[cfg(test)]
+impl Lists {
+    /// Nothing but this Work.
+    pub(super) fn of_work(work: &kube::core::ObjectMeta) -> Self {
+        Self { works: WorkFacts::of(work).into_iter().collect(), ..Self::default() }
+    }
+
+    pub(super) fn has_seen_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+}
+
+fn observed(
+    of: &Collector,
+    rule: Rule,
+    template: &Object,
+    (object, version): (&Object, &ObjectVersion),
+    facts: Option<&NamespaceFacts>,
+    seen: &BTreeSet<String>,
+) -> Observed {
+    Observed {
+        rule,
+        namespace: template.namespace.clone(),
+        namespace_uid: facts.map(|facts| facts.uid.clone()).unwrap_or_default(),
+        project: None,
+        owner: Read::NotOnHub(template.clone()),
+        items: vec![Item::new(object.clone(), version.clone())],
+        grace: rule.grace(&of.sweep, &of.timing),
+        noted: None,
+        created: None,
+        seen_before: seen.contains(&version.uid),
+        paused: of.sweep.is_paused(facts),
+    }
+}
+
+fn namespace_of(of: &Collector, namespace: &str) -> Option<Arc<NamespaceFacts>> {
+    of.hub.namespaces.get(&ObjectKey::new("", namespace))
+}
+
+fn has_copy(of: &Collector, copy: &Object) -> bool {
+    of.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name))
+}
+
+/// True if the project may have the original of a copy.
+fn may_return(of: &Collector, copy: &Object, facts: &NamespaceFacts) -> bool {
+    let Some((project, own)) = facts.upstream() else { return true };
+    if of.projects.mirrored(&project, own, &copy.namespace) != Mirrored::Lives {
+        return true; // it is judged with the hub namespace
+    }
+    let original = ObjectKey::new(own, &copy.name);
+    of.projects.get(&project).is_none_or(|project| project.deployments.contains(&original))
+}
+
+/// Shows the metadata of all objects of a kind on the hub to `see`.
+async fn list(of: &Collector, kind: Kind, params: ListParams, see: impl FnMut(Metadata)) -> Result<(), Error> {
+    let plane = &of.hub.plane;
+    list::metadata(&plane.connection().client(), plane.name(), kind, params, see).await
+}

@@ -1,0 +1,93 @@
+//! The plan of the collector: one for all rows of its [table](super::table).
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    report,
+    table::{Action, Grace, Item, Observed, Rule},
+};
+use crate::{
+    api::meta::{annotation, label, manager},
+    plan::{Hub, Plan, Proof, Write},
+};
+
+/// A copy that is younger than this part of its grace was recreated by a write under way.
+const YOUNG: u32 = 6;
+
+/// What the collector is to do beside the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The steps count as one of those that a sweep may delete.
+    Counts,
+    /// It says in the log that what is due is kept, because clean-up is paused.
+    Paused,
+}
+
+/// What is decided.
+pub type Decided = Plan<Action, Signal>;
+
+/// Decides about what one owner has left.
+pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
+    let proof = observed.owner.add_to(Proof::of_target());
+    let due = match observed.grace {
+        Grace::Nothing => true,
+        Grace::OneSweep => observed.seen_before,
+        Grace::Noted(grace) => {
+            let is_young = observed.created.zip(grace).is_some_and(|(at, grace)| !has_lasted(at, grace / YOUNG, now));
+            if is_young {
+                return delete(observed, proof);
+            }
+            let Some(noted) = &observed.noted else { return Plan::nothing() };
+            let Some(since) = noted.since else {
+                return proof.then(note(observed, &noted.on, now).map(Action::Hub)).into_iter().collect();
+            };
+            grace.is_some_and(|grace| has_lasted(since, grace, now))
+        }
+    };
+    match due {
+        true if observed.paused => Plan::nothing().with([Signal::Paused]),
+        true => delete(observed, proof),
+        false => Plan::nothing(),
+    }
+}
+
+/// Notes since when the owner is gone, and reports it.
+fn note(observed: &Observed, on: &Item, now: Timestamp) -> [Write<Hub>; 2] {
+    let since = json!({ "metadata": { "annotations": { annotation::STRANDED_SINCE: now.to_string() } } });
+    [
+        Write::amend_version(manager::FEDERATOR, on.object.clone(), since, &on.version),
+        report::waits(observed, &on.object, now),
+    ]
+}
+
+/// Deletes what is left. What is protected loses its protection first, and is judged again without it by the next sweep; a
+/// hub namespace goes after all that it protects.
+fn delete(observed: &Observed, proof: Proof<Action>) -> Decided {
+    let (protected, free): (Vec<&Item>, Vec<&Item>) = observed.items.iter().partition(|item| item.protected);
+    let waits = observed.rule == Rule::Namespace && !protected.is_empty();
+    let lifted = protected.into_iter().map(|item| Action::Hub(lift(item)));
+    let free = free.into_iter().filter(|_| !waits);
+    let deleted = free.flat_map(|item| {
+        let proof = item.read.iter().fold(Proof::of_target(), |proof, read| read.add_to(proof));
+        proof.delete_version(item.object.clone(), item.version.clone(), Action::Hub)
+    });
+    let plan: Decided = proof.then(lifted).then(deleted).into_iter().collect();
+    let counts = !plan.steps.is_empty();
+    plan.with(counts.then_some(Signal::Counts))
+}
+
+fn lift(item: &Item) -> Write<Hub> {
+    let unprotected = json!({ "metadata": { "labels": { label::DELETION_PROTECTED: Value::Null } } });
+    Write::amend_version(manager::FEDERATOR, item.object.clone(), unprotected, &item.version)
+}
+
+fn has_lasted(since: Timestamp, period: Duration, now: Timestamp) -> bool {
+    SignedDuration::try_from(period).is_ok_and(|period| now.duration_since(since) >= period)
+}
+
+#[cfg(test)]
+#[path = "collect_tests.rs"]
+mod tests;

@@ -1,0 +1,237 @@
+//! The table of the collector: what can lose its owner, and what becomes of it.
+//!
+//! | rule | object | owner | kept for | most in one sweep |
+//! |---|---|---|---|---|
+//! | `Copy` | copy of a deployment | the original in the project | an hour, noted on the copy; nothing if it is young | 50 |
+//! | `CompanionBinding` | ResourceBinding | the companion | nothing | `maxBindingsPerSweep` |
+//! | `CopyBinding` | ResourceBinding | the copy, and the original in the project | one sweep | `maxBindingsPerSweep` |
+//! | `Work` | Work without a binding | what it was made of | one sweep | `maxBindingsPerSweep` |
+//! | `Content` | companions, Instances, bindings | the project's namespace | nothing, once no copy is left | all |
+//! | `ControlPlane` | all that a hub namespace holds | that namespace, in another control plane | `strandedGraceSeconds`, noted on the hub namespace | a tenth, at most 5 |
+//! | `Namespace` | hub namespace | the project | the same | the same |
+//!
+//! A live read finds the owner gone before anything is noted or deleted. A delete is of exactly the version that was judged.
+//!
+//! An ordinary deletion leaves no copy without its original, because a deployment keeps our finalizer until its copy is gone. There
+//! are three other causes. A write under way recreated the copy: then it is young. A user removed the finalizer by force. Or the
+//! project was restored from a backup. The annotation `stranded-since` on the object holds the start of its grace, so that a restart
+//! does not begin the grace again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{karmada::PropagationPolicy, meta::label, names::ProjectName},
+    plan::{Discovery, Hub, NamespaceFacts, Object, ObjectVersion, Project, Proof, Write, ownership},
+    timing::Timing,
+};
+
+/// How the collector works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// Time between two sweeps.
+    pub interval: Duration,
+    /// Most bindings that one sweep deletes, and most Works.
+    pub max_bindings: usize,
+    /// How long the hub namespaces of a project that is gone are kept; for ever if there is none.
+    pub stranded_grace: Option<Duration>,
+    /// True if sweeps delete nothing.
+    pub paused: bool,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_mins(5),
+            max_bindings: 100,
+            stranded_grace: Some(Duration::from_hours(24)),
+            paused: false,
+        }
+    }
+}
+
+impl Sweep {
+    /// True if nothing is deleted in a hub namespace, or nobody knows that namespace.
+    pub fn is_paused(&self, namespace: Option<&NamespaceFacts>) -> bool {
+        self.paused || namespace.is_none_or(|facts| facts.paused)
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Rule {
+    /// A copy of a deployment whose original is gone.
+    Copy,
+    /// A binding whose companion is gone.
+    CompanionBinding,
+    /// A binding whose copy is gone, and the copy's original as well.
+    CopyBinding,
+    /// A Work that Karmada has forgotten: its template was deleted while Karmada was about to make it (its issue 7896).
+    Work,
+    /// What a hub namespace holds without copies, whose original namespace is gone.
+    Content,
+    /// The same, where the project has another control plane.
+    ControlPlane,
+    /// A hub namespace whose project is gone.
+    Namespace,
+}
+
+/// How long what has lost its owner is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Grace {
+    /// It is deleted at once.
+    Nothing,
+    /// It is deleted by the second sweep in a row that finds it.
+    OneSweep,
+    /// It is deleted so long after the time that its note says; never if there is none.
+    Noted(Option<Duration>),
+}
+
+impl Rule {
+    /// How long what has lost its owner is kept.
+    pub fn grace(self, sweep: &Sweep, timing: &Timing) -> Grace {
+        match self {
+            Self::Copy => Grace::Noted(Some(timing.loss_patience)),
+            Self::CompanionBinding | Self::Content => Grace::Nothing,
+            Self::CopyBinding | Self::Work => Grace::OneSweep,
+            Self::ControlPlane | Self::Namespace => Grace::Noted(sweep.stranded_grace),
+        }
+    }
+
+    /// The row with which it shares what one sweep may delete.
+    #[must_use]
+    pub fn brake(self) -> Self {
+        match self {
+            Self::CopyBinding => Self::CompanionBinding,
+            Self::ControlPlane => Self::Namespace,
+            other => other,
+        }
+    }
+
+    /// How many of them one sweep deletes; `namespaces`: how many hub namespaces there are. If all seem to be gone at once, it
+    /// rather is the operator that does not see them.
+    pub fn most(self, sweep: &Sweep, namespaces: usize) -> usize {
+        match self {
+            Self::Copy => 50,
+            Self::CompanionBinding | Self::CopyBinding | Self::Work => sweep.max_bindings,
+            Self::Content => usize::MAX,
+            Self::ControlPlane | Self::Namespace => (namespaces / 10).clamp(1, 5),
+        }
+    }
+}
+
+/// A live read that must find an owner gone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Read {
+    /// The hub has no such object.
+    NotOnHub(Object),
+    /// The project has no such object.
+    NotInProject(Object),
+    /// The project has no namespace of that name, or one of another uid.
+    NoNamespace {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// There is no such project.
+    NoProject(Object),
+}
+
+/// A write, or a live read before one, on one of the three kinds of control planes.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// On the hub.
+    Hub(Write<Hub>),
+    /// In the project.
+    Project(Write<Project>),
+    /// Where projects are discovered.
+    Discovery(Write<Discovery>),
+}
+
+impl Read {
+    pub(super) fn add_to(&self, proof: Proof<Action>) -> Proof<Action> {
+        match self {
+            Self::NotOnHub(object) => proof.and(Write::confirm_absent(object.clone()), Action::Hub),
+            Self::NotInProject(object) => proof.and(Write::confirm_absent(object.clone()), Action::Project),
+            Self::NoNamespace { name, uid } => {
+                proof.and(Write::confirm_gone(Object::named::<Namespace>("", name), uid), Action::Project)
+            }
+            Self::NoProject(object) => proof.and(Write::confirm_absent(object.clone()), Action::Discovery),
+        }
+    }
+}
+
+/// An object at the version that is judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// The object.
+    pub object: Object,
+    /// Its version.
+    pub version: ObjectVersion,
+    /// A second owner, which must be gone as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Read>,
+    /// True if Karmada refuses to delete it (fact 53).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protected: bool,
+}
+
+impl Item {
+    /// An object that only the owner of the whole keeps.
+    pub fn new(object: Object, version: ObjectVersion) -> Self {
+        Self { object, version, read: None, protected: false }
+    }
+}
+
+/// The object that notes since when the owner is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noted {
+    /// The object.
+    pub on: Item,
+    /// Since when, if it says so.
+    pub since: Option<Timestamp>,
+}
+
+/// One owner that is gone, as far as caches know, and what it has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The row of the table.
+    pub rule: Rule,
+    /// The hub namespace.
+    pub namespace: String,
+    /// Its uid, for Events on it.
+    pub namespace_uid: String,
+    /// The project, if an owner was there.
+    pub project: Option<ProjectName>,
+    /// How its owner is proved to be gone.
+    pub owner: Read,
+    /// What is left.
+    pub items: Vec<Item>,
+    /// How long it is kept.
+    pub grace: Grace,
+    /// Where since when is noted; only where the grace is noted.
+    pub noted: Option<Noted>,
+    /// When the object was created; only of a copy.
+    pub created: Option<Timestamp>,
+    /// True if the sweep before has found it as well.
+    pub seen_before: bool,
+    /// True if sweeps delete nothing there.
+    pub paused: bool,
+}
+
+/// True if Karmada refuses to delete the object, and any namespace that holds it (fact 53). Federation puts that label on
+/// namespaces alone; on anything else it is an administrator's, or of a cell that wrote before the hub's policy forbade it.
+pub fn is_protected<K: Resource>(object: &K) -> bool {
+    object.labels().contains_key(label::DELETION_PROTECTED)
+}
+
+/// True if a policy is one that its city's own plan deletes once no copy of the city is left. If it went before, that copy would
+/// stay on the cell (fact 13).
+pub fn is_left_to_its_city(policy: &PropagationPolicy) -> bool {
+    policy.metadata.deletion_timestamp.is_none() && ownership::is_city_policy(policy)
+}
