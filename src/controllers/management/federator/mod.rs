@@ -62,6 +62,9 @@ use crate::{
     timing::Timing,
 };
 
+/// How long a repair waits that other deployments were faster to take from the budget.
+const RACE_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long it is not asked again what keeps a namespace from going.
 const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
 
@@ -93,12 +96,10 @@ impl Reconciler for Federator {
     ///    the hub's watches fail for is told meanwhile.
     /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
-    /// 4. Decides: once more when somebody else's hub namespace has to be read, when others were quicker to take a repair's share
-    ///    of the budget, when the hub is asked what it waits for, or when other large deployments of its namespace come first.
-    /// 5. Writes, but for what another client takes back again and again, or the hub does not keep. Where another client was
-    ///    quicker to make the hub namespace, reads whose it is, and decides again; so where a copy is in the way that no cache
-    ///    has.
-    /// 6. What hub or project do not take is told on the deployment.
+    /// 4. Plans the writes. A plan with a repair is left for the next look if other deployments have used up the budget.
+    /// 5. Writes, except what another client takes back again and again, or the hub does not keep. If the first write is refused
+    ///    for a hub namespace or a copy that no cache shows, reads that object and plans once more.
+    /// 6. Reports on the deployment what hub or project refuse.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
@@ -127,25 +128,24 @@ impl Reconciler for Federator {
         };
         let mut observed = self.observe(&project, key, &packed, now);
         observed.outage = outage;
-        let mut plan = match self.decide(key, &mut observed, now).await {
-            Ok(plan) => plan,
-            Err(error) => {
-                self.report_hub(&project, key, &observed, (&error, failing), Vec::new(), now).await?;
-                return Err(error);
+        if hub_trouble::is_namespace_overdue(&observed) {
+            observed.namespace_words = Some(self.namespace_words(&observed, now).await);
+        }
+        let (plan, done, sent) = loop {
+            let mut plan = federate::plan(&observed, now.time);
+            record(Self::NAME, key, &observed, now, &plan);
+            if !self.take_budgets(key, &observed, &plan, now) {
+                self.note(key, &plan.signals, now);
+                return Ok(Next::After(RACE_PAUSE));
+            }
+            let (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
+            let Err(stopped) = &done else { break (plan, done, sent) };
+            match self.read_hidden(&mut observed, stopped).await {
+                Ok(true) => {}
+                Ok(false) => break (plan, done, sent),
+                Err(error) => break (plan, Err(Stopped { at: End::Remote, error }), sent),
             }
         };
-        let (mut done, mut sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
-        let is_there = |stopped: &Stopped| stopped.error.is_there_already("namespaces");
-        if done.as_ref().is_err_and(is_there) && observed.hub_namespace_version.is_none() {
-            self.read_namespace(&mut observed).await?;
-            plan = self.decide(key, &mut observed, now).await?;
-            (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
-        }
-        let is_in_the_way = |stopped: &Stopped| stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
-        if done.as_ref().is_err_and(is_in_the_way) && self.read_hidden_copy(&mut observed).await? {
-            plan = self.decide(key, &mut observed, now).await?;
-            (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
-        }
         match done {
             Ok(next) => {
                 self.note(key, &plan.signals, now);
@@ -177,38 +177,31 @@ impl Reconciler for Federator {
 }
 
 impl Federator {
-    /// Decides about one deployment, once all that this takes has been read or taken.
-    async fn decide(&self, key: &ProjectKey, observed: &mut Observed, now: Now) -> Result<Decided, Error> {
-        let mut plan = federate::plan(observed, now.time);
-        if plan.signals.contains(&Signal::NamespaceUnread) {
-            self.read_namespace(observed).await?;
-            plan = federate::plan(observed, now.time);
-        }
-        if plan.signals.contains(&Signal::Unexplained) {
-            observed.namespace_words = Some(self.namespace_words(observed, now).await);
-            plan = federate::plan(observed, now.time);
-        }
-        let repaired = plan.signals.iter().find_map(|signal| match signal {
-            Signal::Repaired(absence) => Some(*absence),
-            _ => None,
-        });
-        if let Some(absence) = repaired {
-            if self.blocked.take(key, absence, &self.timing, now.instant) {
+    /// Takes what a plan uses of the budgets. False if other deployments have used up that of repairs since it was observed.
+    fn take_budgets(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, now: Now) -> bool {
+        for signal in &plan.signals {
+            if let Signal::Repaired(absence) = signal {
+                if !self.blocked.take(key, *absence, &self.timing, now.instant) {
+                    return false;
+                }
                 self.metrics.repaired();
-            } else {
-                observed.capacity = self.blocked.capacity(key, &self.timing, now.instant);
-                plan = federate::plan(observed, now.time);
             }
         }
-        if plan.steps.iter().any(federate::applies_copy) {
-            let turn = self.pace.take(key, &observed.deployment.spec.template, now.instant);
-            if let Err(wait) = turn {
-                observed.turn_in = Some(wait);
-                plan = federate::plan(observed, now.time);
-            }
+        if plan.signals.contains(&Signal::AwaitsTurn) || plan.steps.iter().any(federate::applies_copy) {
+            self.pace.take(key, &observed.deployment.spec.template, now.instant);
         }
-        record(Self::NAME, key, observed, now, &plan);
-        Ok(plan)
+        true
+    }
+
+    /// Reads the object that no cache shows and that a refused write has met: a hub namespace, or a copy. True if it was read now,
+    /// and the plan is to be made again.
+    async fn read_hidden(&self, observed: &mut Observed, stopped: &Stopped) -> Result<bool, Error> {
+        if stopped.error.is_there_already("namespaces") && observed.hub_namespace_version.is_none() {
+            self.read_namespace(observed).await?;
+            return Ok(true);
+        }
+        let is_in_the_way = stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
+        if is_in_the_way && observed.hidden_copy.is_none() { self.read_hidden_copy(observed).await } else { Ok(false) }
     }
 
     /// Carries a plan out, but for what another client takes back again and again, or the server does not keep. Returns the number
@@ -400,6 +393,7 @@ impl Federator {
         if rival == Some(Rival::Lives) {
             self.projects.note_rival(&project.name, &namespace);
         }
+        let turn_in = self.pace.wait(key, &deployment.spec.template, now.instant);
         Observed {
             rival,
             hub_namespace_version: None,
@@ -419,7 +413,7 @@ impl Federator {
             is_first_copy: copy.is_none() && !hub.has_copies(&namespace),
             copy: copy.map(Shared::from),
             hidden_copy: None,
-            turn_in: None,
+            turn_in,
             unshown: self.unshown.of(key),
             outage: None,
             namespace_words: None,

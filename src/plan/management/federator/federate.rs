@@ -1,6 +1,6 @@
 //! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -42,7 +42,18 @@ use crate::{
 
 /// Decides the writes for one deployment.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
-    proved(observed, decide(observed, now))
+    let plan = decide(observed, now);
+    match observed.turn_in {
+        Some(wait) if plan.steps.iter().any(applies_copy) => not_yet(observed, wait, now),
+        _ => proved(observed, plan),
+    }
+}
+
+/// The plan for a deployment whose copy has to wait for other large deployments of its namespace.
+fn not_yet(observed: &Observed, wait: Duration, now: Timestamp) -> Decided {
+    let trouble = hub_trouble::lasting(observed, Cause::RateLimited, String::new());
+    let told = hub_trouble::told(observed, &trouble, now);
+    Plan { next: told.next.or_sooner(Next::After(wait)), ..told }.with([Signal::AwaitsTurn])
 }
 
 /// Puts the live reads of their cause before writes to the hub that go back to something older, as far as can be known.
@@ -104,10 +115,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     if observed.hub_namespace.as_deref().is_some_and(|facts| facts.terminating) {
         return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));
     }
-    match ensure_namespace(observed, &namespace) {
-        Ok(write) => steps.extend(write.map(Step::Remote)),
-        Err(unread) => return Plan::nothing().with([unread]),
-    }
+    steps.extend(ensure_namespace(observed, &namespace).map(Step::Remote));
     let copy = observed.copy.as_deref();
     if let Some(copy) = copy.filter(|copy| goes(copy, &city)) {
         return until_gone(observed, copy, steps, now);
@@ -201,9 +209,7 @@ fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
     if let Some(exceeded) = exceeded {
         return Some(hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, exceeded), now));
     }
-    let turn = observed.turn_in?;
-    let told = hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::RateLimited, String::new()), now);
-    Some(Plan { next: told.next.or_sooner(Next::After(turn)), ..told })
+    None
 }
 
 /// What the hub shows of a deployment's delivery, once there is something to look at.
@@ -380,9 +386,10 @@ fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
     hub_trouble::told(observed, &trouble, now)
 }
 
-/// Has the hub namespace say whose it is, and who keeps it. One that is not there is made, by whoever is first; one that names
-/// another, or nobody, is written at the version that was just read: another project may want it as well.
-fn ensure_namespace(observed: &Observed, name: &str) -> Result<Option<Write<Hub>>, Signal> {
+/// Returns the write that has the hub namespace name its project and its keeper. A namespace that names another project, or none,
+/// is written at the version of a live read alone: another project may want it as well. Until it is read, the write is its
+/// creation, which the hub refuses if it exists.
+fn ensure_namespace(observed: &Observed, name: &str) -> Option<Write<Hub>> {
     let live = observed.hub_namespace.as_deref();
     let own = observed.deployment.namespace().unwrap_or_default();
     // Other services spell the project in another way, and mean the same: nobody wins where two insist.
@@ -396,20 +403,17 @@ fn ensure_namespace(observed: &Observed, name: &str) -> Result<Option<Write<Hub>
     let keeper = observed.keeper.of(live.map(|live| &live.keeper));
     let same = |live: &NamespaceFacts| labels.iter().all(|(key, value)| live.labels.get(key) == Some(value));
     if live.is_some_and(|live| same(live) && live.keeper == keeper) {
-        return Ok(None);
+        return None;
     }
     let fields = json!({ "metadata": { "labels": labels, "annotations": keeper.to_annotations() } });
     let object = Object::named::<Namespace>("", name);
-    match live {
-        None => Ok(Some(Write::create(manager::FEDERATOR, object, fields))),
-        Some(live) if live.mirrors(&observed.project, &own) => {
-            Ok(Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None))
-        }
-        Some(_) => {
-            let version = observed.hub_namespace_version.as_ref().ok_or(Signal::NamespaceUnread)?;
-            Ok(Some(Write::amend_version(manager::FEDERATOR, object, fields, version)))
-        }
+    if live.is_some_and(|live| live.mirrors(&observed.project, &own)) {
+        return Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None);
     }
+    Some(match observed.hub_namespace_version.as_ref().filter(|_| live.is_some()) {
+        Some(version) => Write::amend_version(manager::FEDERATOR, object, fields, version),
+        None => Write::create(manager::FEDERATOR, object, fields),
+    })
 }
 
 /// The writes that have the copy say what the deployment says, all of exactly the version that was judged: a later spec that

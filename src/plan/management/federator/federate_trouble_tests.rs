@@ -69,12 +69,13 @@ fn what_holds_the_copy_or_its_namespace_is_told() {
     let mut leaving = observed(&wd, Some("n1"), Some(terminating), None);
     assert_eq!(federated(&plan(&leaving, NOW)), (None, false));
     leaving.blocked = lasting("HubNamespaceTerminating", 6);
-    let unexplained = plan(&leaving, NOW);
-    assert!(unexplained.signals.contains(&Signal::Unexplained), "its API server is asked why");
+    leaving.blocked = lasting("HubNamespaceTerminating", 4);
+    assert!(!hub_trouble::is_namespace_overdue(&leaving), "its API server is not asked why");
+    leaving.blocked = lasting("HubNamespaceTerminating", 6);
+    assert!(hub_trouble::is_namespace_overdue(&leaving), "its API server is asked why");
     leaving.namespace_words = namespace_words(&Namespace::default()).or(Some("held by x".into()));
     let told = plan(&leaving, NOW);
     assert_eq!(federated(&told), (Some("HubNamespaceTerminating".into()), false));
-    assert!(!told.signals.contains(&Signal::Unexplained));
 }
 
 /// Found by reading: where one project's control plane was made from another's data, both wrote into one hub namespace, and
@@ -132,8 +133,8 @@ fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
     let ours = of_namespace(&decided(Some(named("cluster-single")), None));
     assert!(matches!(ours, Some(Op::Apply { .. })), "what was taken off it comes back: {ours:?}");
     for facts in [named("cluster-other"), NamespaceFacts::default()] {
-        let unread = decided(Some(facts.clone()), None);
-        assert!(unread.steps.is_empty() && unread.signals == [Signal::NamespaceUnread], "{unread:?}");
+        let unread = of_namespace(&decided(Some(facts.clone()), None));
+        assert!(matches!(unread, Some(Op::Create { .. })), "the hub refuses it, and the namespace is read: {unread:?}");
         let taken = of_namespace(&decided(Some(facts), Some("7")));
         let Some(Op::Merge { body, .. }) = &taken else { panic!("{taken:?}") };
         assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("7"), &json!("n")));

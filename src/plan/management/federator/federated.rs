@@ -94,7 +94,7 @@ pub struct Observed {
     /// The copy there, if it is known from a live read alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_copy: Option<HiddenCopy>,
-    /// How long its copy waits until it is its turn, since other large deployments of its namespace come first.
+    /// How long a write of its copy would wait, since other large deployments of its namespace come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_in: Option<Duration>,
     /// What it refers to.
@@ -112,7 +112,7 @@ pub struct Observed {
     /// What fails of the watches of the hub that this rests on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<Outage>,
-    /// What the hub says of a namespace that does not go; read when it is to be told.
+    /// What the hub says of a namespace that does not go, if that [is due](super::hub_trouble::is_namespace_overdue).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_words: Option<String>,
     /// How long to wait for what.
@@ -131,10 +131,8 @@ pub enum Signal {
     },
     /// Something is repaired, so that Karmada recreates what was removed.
     Repaired(Absence),
-    /// The hub is to be asked what keeps the namespace there, for it is told now.
-    Unexplained,
-    /// The hub namespace is to be read, and all decided once more: it is there, and names another, or nobody.
-    NamespaceUnread,
+    /// The copy waits for its turn to be written.
+    AwaitsTurn,
 }
 
 /// What is decided about one deployment.

@@ -137,15 +137,17 @@ pub fn lasting(observed: &Observed, cause: Cause, words: String) -> Trouble {
     Trouble { cause, words, lasted: before.map_or(Duration::ZERO, |blocked| blocked.elapsed) }
 }
 
-/// The namespace is made anew once it is gone; its event enqueues the deployment. Should it not go, its API server is asked
-/// why, once.
+/// The namespace is recreated once it is gone; its event enqueues the deployment.
 pub(super) fn namespace_goes(observed: &Observed, namespace: &str, now: Timestamp) -> Decided {
-    let words = observed.namespace_words.clone();
-    let known = words.is_some();
-    let words = words.unwrap_or_else(|| format!("Namespace {namespace}"));
-    let told = told(observed, &lasting(observed, Cause::NamespaceTerminating, words), now);
-    let unexplained = !known && !told.steps.is_empty();
-    told.with(unexplained.then_some(Signal::Unexplained))
+    let words = observed.namespace_words.clone().unwrap_or_else(|| format!("Namespace {namespace}"));
+    told(observed, &lasting(observed, Cause::NamespaceTerminating, words), now)
+}
+
+/// True if the hub namespace has been terminating for so long that the deployment reports it: its API server says why.
+pub fn is_namespace_overdue(observed: &Observed) -> bool {
+    let terminates = observed.hub_namespace.as_deref().is_some_and(|facts| facts.terminating);
+    let lasted = lasting(observed, Cause::NamespaceTerminating, String::new()).lasted;
+    terminates && lasted >= patience(&observed.deployment, Cause::NamespaceTerminating, &observed.timing)
 }
 
 /// What follows these steps.
