@@ -1,4 +1,4 @@
-//! Carries out one [`Write`]: the only place that changes anything on an API server (the Lease aside).
+//! Executes one [`Write`]. Except for the Lease, nothing else changes anything on an API server.
 
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,22 +16,23 @@ use crate::plan::{
     takeover::{self, Part},
 };
 
-/// The object that a write has stored.
+/// The object that a write stored.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// The version of its object.
+    /// Its uid and resourceVersion.
     pub version: ObjectVersion,
-    /// The part of the write that stands in the server's answer. `None` if the answer is not the whole object.
+    /// The part of the write that the server's answer confirms. `None` if the answer is not the whole object.
     pub standing: Option<Standing>,
 }
 
 impl<P: Plane> ControlPlane<P> {
-    /// Carries out `write`. To delete what is gone already is a success; to delete or patch what has changed since it was
-    /// judged is a conflict. A call without an answer has the connection renewed. Answers with what
-    /// the write made; with nothing when the object is gone or was only looked at.
+    /// Executes `write` and returns the stored object. Returns `None` if the object is deleted, or if the write only reads.
+    ///
+    /// Deleting an absent object succeeds. Deleting or patching an object that has changed since the decision is a conflict.
+    /// After a call without an answer, the connection is renewed.
     ///
     /// # Errors
-    /// With the class that says how to react; see [`Error::class`].
+    /// [`Error::class`] says how to react.
     pub async fn execute(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let done = self.send(write).await;
         if matches!(done, Err(Error::Deadline { .. })) {
@@ -63,10 +64,10 @@ impl<P: Plane> ControlPlane<P> {
                 let judged = ObjectVersion::new(uid, resource_version);
                 return Box::pin(self.take_over(object, &judged, manager, parts)).await;
             }
-            look => return self.look(object, look).await.map(|()| None),
+            live_read => return self.live_read(object, live_read).await.map(|()| None),
         };
         let answer = match self.call(object, verb, request).await {
-            // An object that is gone needs no deletion, and takes no patch.
+            // A deleted object needs no deletion and takes no patch.
             Err(gone) if matches!(op, Op::Merge { .. } | Op::Delete { .. }) && gone.class() == Class::Gone => {
                 return Ok(None);
             }
@@ -76,13 +77,12 @@ impl<P: Plane> ControlPlane<P> {
             self.deleted(object, uid, answer);
             return Ok(None);
         }
-        // What stands of it is only compared where that is known of before as well, and the answer is the whole object.
+        // Compare the answer with the write only if the cached object was compared too, and if the answer is the whole object.
         let asked = write.standing().filter(|_| !object.kind.is_confidential()).and_then(|_| op.asked());
         Ok(answer.map(|answer| self.feed_back(object, answer, asked.as_deref())))
     }
 
-    /// Sends a request, and answers with the object in the server's answer. Without a request body that can be built, nothing is
-    /// sent.
+    /// Sends a request and returns the object of the answer. Sends nothing if the request cannot be built.
     async fn call(
         &self,
         object: &Object,
@@ -99,8 +99,8 @@ impl<P: Plane> ControlPlane<P> {
         serde_json::from_str(&answer).map(Some).map_err(|e| unreadable(e.to_string()))
     }
 
-    /// A live read that a plan asks for.
-    async fn look(&self, object: &Object, op: &Op) -> Result<(), Error> {
+    /// Executes a live read that a plan asks for.
+    async fn live_read(&self, object: &Object, op: &Op) -> Result<(), Error> {
         let (api, place) = (self.api(object), self.name());
         match op {
             Op::ConfirmAbsent => confirm_gone(&api, object, None, place).await,
@@ -114,7 +114,7 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// Answers with nothing when the object is gone, or nobody else holds anything of these parts any more.
+    /// Returns `None` if the object is deleted, or if no other manager owns fields of these parts.
     async fn take_over(
         &self,
         object: &Object,
@@ -124,7 +124,7 @@ impl<P: Plane> ControlPlane<P> {
     ) -> Result<Option<Stored>, Error> {
         let what = || format!("take over {object} in {}", self.name());
         if object.kind.is_confidential() {
-            // No plan asks for it: the answer would have the content.
+            // No plan asks for this: the answer would contain the content.
             return Err(Error::Answer { call: what(), why: "its content is confidential".into() });
         }
         let api = self.api(object);
@@ -136,8 +136,8 @@ impl<P: Plane> ControlPlane<P> {
         let (api_version, kind, _) = object.kind.gvk();
         let mut judged = judged.clone();
         if entries.is_empty() {
-            // Nobody holds anything, so an apply of nothing changes nothing; but at the first apply the server writes down
-            // what was there before it, and from then on that is held by a manager of its own.
+            // No manager owns a field yet, so an empty apply changes nothing. At the first apply the server assigns all existing
+            // fields to a separate manager.
             let ObjectVersion { uid, resource_version } = &judged;
             let metadata = json!({ "name": object.name, "uid": uid, "resourceVersion": resource_version });
             let nothing = Patch::Apply(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata }));
@@ -157,7 +157,7 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// The server has taken a deletion. It answers with the object if that is kept by finalizers, else with a status.
+    /// Updates the cache after a deletion. The server answers with the object if finalizers keep it, else with a status.
     fn deleted(&self, object: &Object, uid: &str, answer: Option<DynamicObject>) {
         let is_it = |meta: &ObjectMeta| meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_some();
         match answer.filter(|answer| is_it(&answer.metadata)) {
@@ -170,15 +170,15 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// The answer is newer than anything the watch has brought: whoever judges this object next must see it. `asked`: what the
-    /// write asked for, where the answer is the whole object.
+    /// Puts the answer into the cache, because it is newer than anything the watch has delivered. The next reconcile must see it.
+    /// `asked`: the body of the write, if the answer is the whole object.
     fn feed_back(&self, object: &Object, answer: DynamicObject, asked: Option<&Value>) -> Stored {
         let version = ObjectVersion::of(&answer.metadata);
         let terminated = answer.metadata.deletion_timestamp.is_some()
             && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
         let sink = self.sink(object.kind);
         if terminated {
-            // The last finalizer went with this write, and the object with it; no namespace works that way.
+            // This write removed the last finalizer, and with it the object. A namespace is not deleted in this way.
             if let Some(sink) = sink.filter(|_| object.kind != Kind::Namespace) {
                 sink.removed(object, &version.uid);
             }
@@ -192,10 +192,10 @@ impl<P: Plane> ControlPlane<P> {
         Stored { version, standing }
     }
 
-    /// A live read, for the few decisions that a cache cannot carry.
+    /// Reads an object from the server, for the few decisions that a cache cannot support.
     ///
     /// # Errors
-    /// Also when the server does not serve the path; `Ok(None)` only when it says that this object is absent.
+    /// Also if the server does not serve the path. `Ok(None)` only if the server reports this object as absent.
     pub async fn read<K: Known + DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         let object = &Object::named::<K>(namespace, name);
         let what = || format!("get {object} in {}", self.name());
@@ -213,10 +213,10 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// A live read of an object's metadata alone.
+    /// Reads the metadata of an object from the server.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Same as [`Self::read`].
     pub async fn read_metadata(&self, object: &Object) -> Result<Option<ObjectMeta>, Error> {
         let what = || format!("get {object} in {}", self.name());
         match deadline(REQUEST_TIMEOUT, what, self.api(object).get_metadata(&object.name)).await {
@@ -236,7 +236,7 @@ impl<P: Plane> ControlPlane<P> {
     }
 }
 
-/// The requests for a kind in the namespace of an object.
+/// Returns the request builder for the kind and namespace of an object.
 pub(super) fn requests(object: &Object) -> Requests {
     let namespace = Some(&*object.namespace).filter(|namespace| !namespace.is_empty());
     Requests::new(DynamicObject::url_path(&api_resource(object.kind), namespace))
@@ -246,17 +246,17 @@ pub(super) fn requests(object: &Object) -> Requests {
 fn deletion(uid: &str, resource_version: &str) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions { uid: Some(uid.into()), resource_version: Some(resource_version.into()) }),
-        // Otherwise the children of some kinds would run on.
+        // Without background propagation the children of some kinds would keep running.
         ..DeleteParams::background()
     }
 }
 
-/// Absent is only what the server says is absent: a 404 for the namespace, or for a path that it does not serve, is not.
-/// `uid`: of the one that is to be gone, where another of its name may be there.
+/// Succeeds if the server reports the object as absent. A 404 for the namespace, or for a path that is not served, is no proof.
+/// `uid`: the object that must be absent, if another object may have its name.
 async fn confirm_gone(api: &Api<DynamicObject>, object: &Object, uid: Option<&str>, place: &str) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
     match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
-        // Without a uid it cannot be told apart from any other.
+        // Without a uid, any object of this name counts as the same one.
         Ok(found) if uid.is_some() && found.metadata.uid.as_deref().is_some_and(|found| Some(found) != uid) => Ok(()),
         Ok(_) => Err(Error::StillThere(format!("{object} in {place}"))),
         Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(()),
@@ -277,7 +277,7 @@ async fn confirm_present(
             let is_same = generation.is_none() || generation == found.metadata.generation;
             if is_same { Ok(()) } else { Err(Error::Changed(format!("{object} in {place}"))) }
         }
-        // Of an object whose spec was judged, another of its name is a change as well.
+        // If a spec was compared, another object of this name is a change too.
         _ if generation.is_some() => Err(Error::Changed(format!("{object} in {place}"))),
         _ => Err(Error::NotThere(format!("{object} in {place}"))),
     }
@@ -292,7 +292,7 @@ async fn confirm_listed(api: &Api<DynamicObject>, object: &Object, label: &str, 
     if is_there { Ok(()) } else { Err(Error::NotThere(format!("{object} in {place}"))) }
 }
 
-/// The address of a kind.
+/// Returns the API resource of a kind.
 pub fn api_resource(kind: Kind) -> ApiResource {
     let (api_version, kind, plural) = kind.gvk();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -323,7 +323,7 @@ mod tests {
     };
 
     #[test]
-    fn every_kind_has_an_address() {
+    fn api_resource_any_kind_has_group_and_version() {
         let namespace = api_resource(Kind::Namespace);
         assert_eq!((namespace.group.as_str(), namespace.version.as_str()), ("", "v1"));
         let policy = api_resource(Kind::PropagationPolicy);

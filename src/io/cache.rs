@@ -1,4 +1,4 @@
-//! What every cache behind a watch is to its watch, and what passes between them.
+//! The interface between a watch and the cache behind it.
 
 use std::{fmt, sync::Arc};
 
@@ -6,22 +6,22 @@ use kube::{Resource, ResourceExt};
 
 use super::shared::share;
 
-/// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
+/// Namespace and name of an object. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
 }
 
 impl ObjectKey {
-    /// A key from its parts.
+    /// Makes a key of its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of `object`.
+    /// Returns the key of `object`.
     pub fn of<K: Resource>(object: &K) -> Self {
         Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
     }
@@ -33,24 +33,24 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// One object as it came in.
+/// An object as the watch or an answer delivered it.
 pub struct Incoming<V> {
-    /// Its key.
+    /// The key.
     pub key: ObjectKey,
-    /// Its uid.
+    /// The uid.
     pub uid: String,
-    /// Its resourceVersion, as a number; 0 when the server's are none.
+    /// The resourceVersion as a number. 0 if it is not a number.
     pub version: u64,
-    /// What is kept of it. `None` when it could not be read: it is there, but what it says is unknown.
+    /// The cached value. `None` if the object could not be decoded: it exists, but its content is unknown.
     pub value: Option<Arc<V>>,
 }
 
 impl<V> Incoming<V> {
-    /// The frame of `object`, around what is kept of it.
+    /// Makes an entry of the metadata of `object` and the cached value.
     pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
         let key = ObjectKey::of(object);
         Self {
-            // Thousands of keys, of several caches, have the same namespace.
+            // Thousands of keys in several caches have the same namespace.
             key: ObjectKey { namespace: share(key.namespace), name: key.name },
             uid: object.uid().unwrap_or_default(),
             version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
@@ -59,35 +59,35 @@ impl<V> Incoming<V> {
     }
 }
 
-/// What changed: before and after.
+/// A change of a cached object.
 pub struct Change<'a, V> {
-    /// Whose.
+    /// The key of the object.
     pub key: &'a ObjectKey,
-    /// What was known before.
+    /// The value before the change.
     pub old: Option<&'a Arc<V>>,
-    /// What is known now.
+    /// The value after the change.
     pub new: Option<&'a Arc<V>>,
 }
 
-/// What was known of an object before it came in.
+/// The state of an object before its current version.
 pub enum Before<'a, V> {
-    /// It was not there.
+    /// The object did not exist.
     Nothing,
-    /// This.
+    /// The cached value.
     Known(&'a V),
-    /// It may have been there.
+    /// The object may have existed.
     Unknown,
 }
 
-/// Has an object keep what its predecessor knew and it does not say itself. The number: its version, where this is the very next
-/// change of it; a complete list leaves some out.
+/// Lets an object inherit facts of its predecessor that it does not carry itself. The number is its version if no change was
+/// missed in between. It is `None` for a complete list, which may skip changes.
 pub type Inherit<V> = fn(&mut V, &Before<'_, V>, Option<u64>);
 
-/// A cache that keeps only certain of the objects that a watch brings. What cannot be read may be one of them.
+/// A cache that keeps only some of the objects of a watch. An object that cannot be decoded may be one of them.
 pub struct Only<V> {
-    /// Where it is kept.
+    /// The cache.
     pub cache: Arc<dyn Cache<V>>,
-    /// Whether an object is kept.
+    /// True if an object is kept.
     pub about: fn(&V) -> bool,
 }
 
@@ -115,7 +115,7 @@ impl<V> Cache<V> for Only<V> {
         if self.is_kept(&object) {
             self.cache.observe(object);
         } else {
-            // It may have been one that is kept before.
+            // An earlier version may have been kept.
             self.cache.forget(&object.key, &object.uid);
             self.cache.pass(object.version);
         }
@@ -134,21 +134,21 @@ impl<V> Cache<V> for Only<V> {
     }
 }
 
-/// Where a watch puts what it brings.
+/// The receiver of what a watch delivers.
 pub trait Cache<V>: Send + Sync {
-    /// Whether anything is kept of the object with this key; what is not, is dropped at once.
+    /// True if objects with this key are cached. All others are dropped at once.
     fn wants(&self, key: &ObjectKey) -> bool;
-    /// True if a complete list at `version` is older than what was seen: the server has been given another history.
+    /// True if a complete list at `version` is older than the cache: etcd was restored from a backup or replaced.
     fn is_older(&self, objects: &[Incoming<V>], version: u64) -> bool;
-    /// A complete list at `version`.
+    /// Takes a complete list at `version`.
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
-    /// The watch delivered this object.
+    /// Takes an object that the watch delivered.
     fn observe(&self, object: Incoming<V>);
-    /// The object with this uid is gone.
+    /// Removes the object with this uid.
     fn forget(&self, key: &ObjectKey, uid: &str);
-    /// The watch has delivered everything up to this version.
+    /// Records that the watch has delivered everything up to this version.
     fn pass(&self, version: u64);
-    /// The watch works, or does not.
+    /// Sets if the watch works.
     fn set_live(&self, live: bool);
 }
 
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_of_namespaces_are_kept_once() {
+    fn incoming_keys_of_one_namespace_share_its_name() {
         let incoming = |namespace: &str| {
             let mut object = ConfigMap::default();
             (object.metadata.namespace, object.metadata.name) = (Some(namespace.into()), Some("one".into()));

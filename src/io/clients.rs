@@ -1,4 +1,4 @@
-//! Control planes as types of their own, so that a write to the wrong one does not compile.
+//! Clients of control planes. Each plane is a type of its own, so a write to the wrong one does not compile.
 
 use std::{
     collections::HashMap,
@@ -32,36 +32,36 @@ use crate::{
     plan::{Kind, Object, Plane},
 };
 
-/// How often the files of a kubeconfig are compared with what was read; client-go looks once a minute.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Period in which the files of a kubeconfig are compared with the loaded content. client-go checks once a minute.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// Calls that hang together are one reason to renew a connection.
+/// Calls that hang together renew a connection once.
 const RENEW_AT_MOST: Duration = Duration::from_secs(2);
 
 /// Takes the answers to our own writes into a cache, ahead of the watch.
 pub trait Sink: Send + Sync {
-    /// The object as the server holds it after our write.
+    /// Takes the object as the server stores it after our write.
     fn wrote(&self, object: Value);
-    /// The server removed exactly this object for us.
+    /// Records that the server has removed exactly this object for us.
     fn removed(&self, object: &Object, uid: &str);
 }
 
-/// What a kubeconfig says of servers and of who we are there, as it was read last. Every connection made of it shares it: once it
-/// is read again, each connects anew.
+/// The server and credentials of a kubeconfig, as last loaded. All connections made of it share it. After a reload, each
+/// connection makes a new client.
 #[derive(Clone)]
-pub struct Credentials(Arc<RwLock<Said>>);
+pub struct Credentials(Arc<RwLock<Loaded>>);
 
-struct Said {
+struct Loaded {
     config: Config,
-    /// Proxies by the server's address, unless the kubeconfig names one itself.
+    /// Proxies by the address of the server. `None` if the kubeconfig names a proxy.
     proxies: Option<Proxies>,
-    /// The files that this was read from, and a digest of what was in them.
+    /// The files that were loaded, and a digest of their content.
     files: Vec<PathBuf>,
     digest: Digest,
     version: u64,
 }
 
-/// Tells whether files have changed, without keeping keys.
+/// Detects changed files without keeping keys in memory.
 type Digest = [u8; 32];
 
 fn digest(files: &[PathBuf]) -> Digest {
@@ -74,41 +74,41 @@ fn digest(files: &[PathBuf]) -> Digest {
     digest.finalize().into()
 }
 
-impl Said {
+impl Loaded {
     fn new(config: Config, proxies: Option<Proxies>, files: Vec<PathBuf>) -> Self {
         Self { config, proxies, digest: digest(&files), files, version: 0 }
     }
 }
 
 impl From<Config> for Credentials {
-    /// For as long as the process runs.
+    /// These credentials never change.
     fn from(config: Config) -> Self {
-        Self(Arc::new(RwLock::new(Said::new(config, None, Vec::new()))))
+        Self(Arc::new(RwLock::new(Loaded::new(config, None, Vec::new()))))
     }
 }
 
 impl Credentials {
-    fn said(&self) -> RwLockReadGuard<'_, Said> {
+    fn loaded(&self) -> RwLockReadGuard<'_, Loaded> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when the client's certificate is good, in seconds since 1970; nothing where there is none, as where tokens are
-    /// used, or where it cannot be read: that is for the connection to say.
+    /// Returns the expiry of the client certificate in seconds since 1970. `None` if there is no certificate, as with tokens.
+    /// `None` also if it cannot be read: then the connection reports the problem.
     pub fn good_until(&self) -> Option<i64> {
-        good_until(&self.said().config)
+        good_until(&self.loaded().config)
     }
 
-    /// The server's address, as the kubeconfig has it.
+    /// Returns the address of the server in the kubeconfig.
     fn server(&self) -> http::Uri {
-        self.said().config.cluster_url.clone()
+        self.loaded().config.cluster_url.clone()
     }
 
-    /// A client for the server at this address, or at the kubeconfig's, and the version of what it is made of. Files with
-    /// certificates are read for it.
+    /// Makes a client for `address`, or for the server of the kubeconfig, and returns the version of the credentials. Reads the
+    /// files of certificates.
     fn client(&self, address: Option<&http::Uri>, observer: &Observer) -> Result<(Client, u64), String> {
         let (mut config, proxies, version) = {
-            let said = self.said();
-            (said.config.clone(), said.proxies.clone(), said.version)
+            let loaded = self.loaded();
+            (loaded.config.clone(), loaded.proxies.clone(), loaded.version)
         };
         if let Some(address) = address {
             config.cluster_url = address.clone();
@@ -120,40 +120,40 @@ impl Credentials {
         Ok((builder.with_layer(observer).build(), version))
     }
 
-    /// Takes over what was read again, if a client can be made of it.
+    /// Takes over reloaded credentials, if a client can be made of them.
     fn replace(&self, new: &Self) -> Result<(), String> {
         new.client(None, &Observer { meter: None, clock: ServerClock::default() })?;
-        let new = new.said();
-        let mut said = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if said.config.cluster_url != new.config.cluster_url {
-            // What is known of one server says nothing of another.
+        let new = new.loaded();
+        let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if loaded.config.cluster_url != new.config.cluster_url {
+            // Facts about one server do not hold for another.
             return Err(format!("it names another server, {}: restart the manager to use it", new.config.cluster_url));
         }
-        (said.config, said.proxies) = (new.config.clone(), new.proxies.clone());
-        (said.files, said.digest) = (new.files.clone(), new.digest);
-        said.version += 1;
+        (loaded.config, loaded.proxies) = (new.config.clone(), new.proxies.clone());
+        (loaded.files, loaded.digest) = (new.files.clone(), new.digest);
+        loaded.version += 1;
         Ok(())
     }
 
-    /// Reads the kubeconfig and the files that it names again whenever they change, until `stop`. Files that cannot be used
-    /// leave in use what was read before. `tell` is told of each change, and of what is wrong with it.
-    pub async fn keep(self, source: Source, tell: impl Fn(Result<&Self, &str>) + Send, stop: CancellationToken) {
+    /// Reloads the kubeconfig and the files that it names when they change, until `stop`. If the new files cannot be used, the
+    /// loaded credentials stay in use. `report` is called with each change and each problem.
+    pub async fn keep(self, source: Source, report: impl Fn(Result<&Self, &str>) + Send, stop: CancellationToken) {
         let mut failed: Option<String> = None;
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            failed = self.look(&source, failed.as_deref(), &tell);
+        while stop.run_until_cancelled(tokio::time::sleep(CHECK_EVERY)).await.is_some() {
+            failed = self.check(&source, failed.as_deref(), &report);
         }
     }
 
-    /// `failed`: what was wrong with the files when they were looked at last. Returns what is wrong with them now.
-    fn look(
+    /// Compares the files once. `failed`: the problem of the last check. Returns the current problem.
+    fn check(
         &self,
         source: &Source,
         failed: Option<&str>,
-        tell: &(impl Fn(Result<&Self, &str>) + Send),
+        report: &(impl Fn(Result<&Self, &str>) + Send),
     ) -> Option<String> {
         let changed = {
-            let said = self.said();
-            digest(&said.files) != said.digest
+            let loaded = self.loaded();
+            digest(&loaded.files) != loaded.digest
         };
         if !changed && failed.is_none() {
             return None;
@@ -161,33 +161,33 @@ impl Credentials {
         match load(source).and_then(|new| self.replace(&new)) {
             Ok(()) => {
                 tracing::info!(?source, "kubeconfig read again: connections are made anew");
-                tell(Ok(self));
+                report(Ok(self));
                 None
             }
             Err(why) => {
                 if failed != Some(why.as_str()) {
                     tracing::warn!(why, "kubeconfig changed and cannot be used: what was read before stays in use");
                 }
-                tell(Err(&why));
+                report(Err(&why));
                 Some(why)
             }
         }
     }
 }
 
-/// The way to one API server: a client, and the means to make a fresh one.
+/// A connection to one API server: a client, and the means to make a new one.
 ///
-/// When a network drops connections without a word, every one that the client has pooled is dead, and each call that
-/// picks one waits for its deadline. So the first call that gets no answer has the whole pool replaced.
+/// If a network drops connections silently, every pooled connection of the client is dead, and each call waits for its deadline.
+/// So the first call without an answer replaces the whole pool.
 #[derive(Clone)]
 pub struct Connection {
     credentials: Credentials,
-    /// The server's address in the place of the kubeconfig's.
+    /// Replaces the address of the kubeconfig.
     address: Option<http::Uri>,
     current: Arc<RwLock<Current>>,
-    /// The client of payloads, while one is under way, and the version of what it was made of.
+    /// The client for calls with payloads, while such a call is in progress, and the version of its credentials.
     confidential: Arc<Mutex<(Weak<Client>, u64)>>,
-    /// How often the server was found to have been given another history.
+    /// Counts how often the etcd of the server was found restored or replaced.
     histories: Arc<watch::Sender<u64>>,
     observer: Observer,
 }
@@ -195,23 +195,23 @@ pub struct Connection {
 struct Current {
     client: Client,
     made: Instant,
-    /// Of what it was made of.
+    /// Version of the credentials that the client was made of.
     version: u64,
 }
 
 impl Connection {
-    /// Prepares a connection; nothing is sent yet.
+    /// Prepares a connection. Sends nothing yet.
     ///
     /// # Errors
-    /// One line, when `credentials` cannot make a client.
+    /// One line, if `credentials` cannot make a client.
     pub fn new(credentials: impl Into<Credentials>) -> Result<Self, String> {
         Self::metered(credentials, None)
     }
 
-    /// The same, with what counts each request.
+    /// Prepares a connection whose requests are counted.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Same as [`Self::new`].
     pub fn metered(credentials: impl Into<Credentials>, meter: Option<Meter>) -> Result<Self, String> {
         Self::at(credentials.into(), None, meter)
     }
@@ -230,26 +230,26 @@ impl Connection {
         })
     }
 
-    /// The server's clock.
+    /// Returns the clock of the server.
     pub fn clock(&self) -> &ServerClock {
         &self.observer.clock
     }
 
-    /// The same way with connections of its own, at home on the runtime that this is called on.
+    /// Returns a separate connection to the same server. Its sockets belong to the runtime of the caller.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Same as [`Self::new`].
     pub fn apart(&self) -> Result<Self, String> {
         Self::at(self.credentials.clone(), self.address.clone(), self.observer.meter.clone())
     }
 
-    /// Somebody has found that the server was given another history (an etcd restored from a backup). Every watch lists
-    /// again: of those whose kind was written to since, none could find it by itself.
+    /// Reports that the etcd of the server was restored from a backup or replaced. Every watch lists again: a watch whose kind
+    /// was written to since cannot detect it by version.
     pub fn another_history(&self) {
         self.histories.send_modify(|count| *count += 1);
     }
 
-    /// Tells of other histories that are found from now on.
+    /// Returns a receiver of later restores.
     pub fn histories(&self) -> watch::Receiver<u64> {
         self.histories.subscribe()
     }
@@ -258,16 +258,16 @@ impl Connection {
         self.credentials.client(self.address.as_ref(), &self.observer)
     }
 
-    /// A client for calls that carry payloads of ConfigMaps and Secrets.
+    /// Returns a client for calls that carry payloads of ConfigMaps and Secrets.
     ///
-    /// Its connections live no longer than such calls are under way, for they keep in their buffers what went through
-    /// them; memory that is given back is wiped (see `main`).
+    /// Its connections close after the last such call, because their buffers keep what went through them. Freed memory is wiped
+    /// (see `main`).
     ///
     /// # Errors
-    /// One line, when no client can be made.
+    /// One line, if no client can be made.
     pub(super) fn confidential(&self) -> Result<Arc<Client>, String> {
         let mut current = self.confidential.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = current.0.upgrade().filter(|_| current.1 == self.credentials.said().version) {
+        if let Some(client) = current.0.upgrade().filter(|_| current.1 == self.credentials.loaded().version) {
             return Ok(client);
         }
         let (client, version) = self.make()?;
@@ -276,23 +276,23 @@ impl Connection {
         Ok(client)
     }
 
-    /// The client to use for the next call.
+    /// Returns the client for the next call.
     pub fn client(&self) -> Client {
-        let version = self.credentials.said().version;
+        let version = self.credentials.loaded().version;
         {
             let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
             if current.version == version {
                 return current.client.clone();
             }
         }
-        // The kubeconfig was read again: its connections are not those of before.
+        // The kubeconfig was reloaded, so its old connections must not be used.
         self.replace(|current| current.version != version);
         self.current.read().unwrap_or_else(PoisonError::into_inner).client.clone()
     }
 
-    /// A call got no answer: from now on, calls go over connections that are made for them.
+    /// Makes new connections for the next calls, after a call without an answer.
     pub fn renew(&self) {
-        // Calls that hung together fail together; one of them is enough.
+        // Calls that hang together fail together. One renewal is enough.
         self.replace(|current| current.made.elapsed() > RENEW_AT_MOST);
     }
 
@@ -306,7 +306,7 @@ impl Connection {
     }
 }
 
-/// A control plane of kind `P`, and how to reach it.
+/// A control plane of kind `P` and its connection.
 pub struct ControlPlane<P> {
     name: Arc<str>,
     connection: Connection,
@@ -331,17 +331,17 @@ impl<P: Plane> ControlPlane<P> {
         Self { name: name.into(), connection, sinks: Arc::default(), plane: PhantomData }
     }
 
-    /// Its name in logs, errors and `/readyz`.
+    /// Returns its name in logs, errors and `/readyz`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The way to it, for watches. Writes go through [`Self::execute`](crate::io::apply).
+    /// Returns the connection, for watches. Writes go through [`Self::execute`](crate::io::apply).
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Answers to writes of this kind go to `sink` from now on.
+    /// Sends answers to writes of this kind to `sink` from now on.
     pub fn feed(&self, kind: Kind, sink: Arc<dyn Sink>) {
         self.sinks.write().unwrap_or_else(PoisonError::into_inner).insert(kind, sink);
     }
@@ -351,29 +351,29 @@ impl<P: Plane> ControlPlane<P> {
     }
 }
 
-/// How the control planes of projects are reached: one set of credentials, an address for each.
+/// The control planes of projects: one set of credentials, one address each.
 #[derive(Clone)]
 pub struct Projects {
     credentials: Credentials,
-    /// The cluster's domain, where each project's API server is a service of the cluster we run in; else it is a path on one
+    /// The cluster domain, if each project's API server is a Service of our own cluster. `None` if projects are paths on one
     /// host.
     internal: Option<String>,
     metrics: Option<Metrics>,
 }
 
 impl Projects {
-    /// Credentials and host of a kubeconfig for every project.
+    /// Uses the credentials and the host of a kubeconfig for every project.
     pub fn new(credentials: impl Into<Credentials>) -> Self {
         Self { credentials: credentials.into(), internal: None, metrics: None }
     }
 
-    /// The same credentials, for services of a cluster with this domain; for the host if there is none.
+    /// Uses Services of a cluster with this domain. `None`: uses the host.
     #[must_use]
     pub fn inside(self, domain: Option<&str>) -> Self {
         Self { internal: domain.map(str::to_owned), ..self }
     }
 
-    /// The same, with requests counted.
+    /// Counts requests.
     #[must_use]
     pub fn counted(self, metrics: &Metrics) -> Self {
         Self { metrics: Some(metrics.clone()), ..self }
@@ -383,18 +383,18 @@ impl Projects {
         self.metrics.as_ref().map(|metrics| Meter::new(metrics, host))
     }
 
-    /// Prepares a connection to a project; nothing is sent yet.
+    /// Prepares a connection to a project. Sends nothing yet.
     ///
     /// # Errors
-    /// One line, when the name cannot be part of an address.
+    /// One line, if the name cannot be part of an address.
     pub fn connect(&self, project: &ProjectName) -> Result<Connection, String> {
         Connection::at(self.credentials.clone(), Some(self.address(project)?), self.meter(Host::Project))
     }
 
-    /// Prepares a connection to the host itself, with the credentials that serve for every project; nothing is sent yet.
+    /// Prepares a connection to the host itself, with the credentials of all projects. Sends nothing yet.
     ///
     /// # Errors
-    /// One line, when the credentials make no client.
+    /// One line, if the credentials make no client.
     pub fn host(&self) -> Result<Connection, String> {
         Connection::metered(self.credentials.clone(), self.meter(Host::Milo))
     }
@@ -406,7 +406,8 @@ impl Projects {
             return Err(format!("project {name:?}: not a name that an address can carry"));
         }
         let uri = if let Some(domain) = &self.internal {
-            // Behind a dot stands the namespace of the service: whoever has that one would answer for the project.
+            // The part after a dot would be the namespace of the Service. The owner of that namespace would answer for the
+            // project.
             if name.contains('.') {
                 return Err(format!(
                     "project {name:?}: no project whose name has a dot is found by internalServiceDiscovery"
@@ -423,48 +424,48 @@ impl Projects {
     }
 }
 
-/// Where a kubeconfig comes from.
+/// Location of a kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// File to read; the usual rules (`KUBECONFIG`, `~/.kube/config`, in-cluster) when absent.
+    /// File to read. `None`: the usual rules (`KUBECONFIG`, `~/.kube/config`, in-cluster).
     pub path: Option<PathBuf>,
-    /// Context inside it; its current one when absent.
+    /// Context in the file. `None`: its current one.
     pub context: Option<String>,
 }
 
-/// Reads a kubeconfig. No connection is made.
+/// Reads a kubeconfig. Makes no connection.
 ///
 /// # Errors
-/// One line that says which file and what is wrong with it.
+/// One line that names the file and the problem.
 pub fn load(source: &Source) -> Result<Credentials, String> {
-    let mut said = match &source.path {
+    let mut loaded = match &source.path {
         Some(path) => {
             let kubeconfig = Kubeconfig::read_from(path).map_err(|e| root_cause(&e));
             let context = source.context.as_deref();
-            let said = kubeconfig.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, context, Some(path)));
-            said.map_err(|why| format!("kubeconfig {}: {why}", path.display()))?
+            let loaded = kubeconfig.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, context, Some(path)));
+            loaded.map_err(|why| format!("kubeconfig {}: {why}", path.display()))?
         }
         None => infer().map_err(|why| {
             format!("no kubeconfig: {why}; give --kubeconfig, set KUBECONFIG or run inside a cluster")
         })?,
     };
-    said.config.connect_timeout = Some(Duration::from_secs(5));
-    // Every call has a deadline of ours and every key its own back-off; kube would retry one call for minutes.
-    said.config.default_retry = false;
-    Ok(Credentials(Arc::new(RwLock::new(said))))
+    loaded.config.connect_timeout = Some(Duration::from_secs(5));
+    // Every call has a deadline and every key its own back-off. kube would retry one call for minutes.
+    loaded.config.default_retry = false;
+    Ok(Credentials(Arc::new(RwLock::new(loaded))))
 }
 
-/// As kubectl finds it, else as a pod has it. Kubernetes renews a pod's token by itself, and its own network has no proxy.
-fn infer() -> Result<Said, String> {
+/// Finds a kubeconfig as kubectl does, else the credentials of a pod. kube renews the token of a pod. The network of a pod needs
+/// no proxy.
+fn infer() -> Result<Loaded, String> {
     let read = Kubeconfig::read().map_err(|e| root_cause(&e));
     read.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, None, None)).or_else(|why| {
         let inside = Config::incluster().map_err(|e| format!("{why}; {}", root_cause(&e)))?;
-        Ok(Said::new(inside, None, Vec::new()))
+        Ok(Loaded::new(inside, None, Vec::new()))
     })
 }
 
-/// Until when the client's certificate of a kubeconfig is good, in seconds since 1970; nothing where it has none, as where
-/// tokens are used, or where it cannot be read: that is for the connection to say.
+/// Returns the expiry of the client certificate, see [`Credentials::good_until`].
 fn good_until(config: &Config) -> Option<i64> {
     let auth = &config.auth_info;
     let text = match (&auth.client_certificate_data, &auth.client_certificate) {
@@ -476,8 +477,8 @@ fn good_until(config: &Config) -> Option<i64> {
     server::expiry_of_chain(&chain)
 }
 
-/// kube's own reading of it looks at the environment for proxies, in its own way (see [`proxy`]).
-fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<&Path>) -> Result<Said, String> {
+/// Loads one context. kube's own loader applies the proxy variables in another way (see [`proxy`]).
+fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<&Path>) -> Result<Loaded, String> {
     let named = context.or(kubeconfig.current_context.as_deref()).ok_or("it has no current context")?;
     let context = kubeconfig.contexts.iter().find(|one| one.name == named).and_then(|one| one.context.as_ref());
     let context = context.ok_or_else(|| format!("it has no context {named:?}"))?;
@@ -505,10 +506,10 @@ fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<
     config.auth_info = user;
     let proxies = proxy.is_none().then(Proxies::of_environment);
     config.proxy_url = proxy;
-    Ok(Said::new(config, proxies, files))
+    Ok(Loaded::new(config, proxies, files))
 }
 
-/// The authority of a server's certificate; the machine's are asked where it has none.
+/// Returns the certificate authority of the server. `None`: the authorities of the machine are used.
 fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
     let text = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
         (Some(data), _) => {
@@ -522,7 +523,7 @@ fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
     Ok(Some(chain.into_iter().map(|one| one.to_vec()).collect()))
 }
 
-/// The chain of causes in one line.
+/// Returns the chain of causes in one line.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     let text = text.lines().next().unwrap_or_default().to_owned();

@@ -15,7 +15,7 @@ use tokio_rustls::{
 use super::*;
 
 #[test]
-fn a_project_has_an_address_of_its_own() {
+fn project_address_depends_on_name_and_domain() {
     let template = Config::new("https://milo.example:6443/ignored".parse().unwrap());
     let address = |internal: bool, name| {
         let domain = internal.then_some("cluster.local");
@@ -26,7 +26,7 @@ fn a_project_has_an_address_of_its_own() {
         "https://milo.example:6443/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane"
     );
     assert_eq!(address(true, "shop").unwrap(), "https://milo-apiserver.project-shop.svc.cluster.local:6443");
-    // Another cluster's domain was no setting, and its projects had no address.
+    // The cluster domain could not be configured, so projects on other domains had no address.
     let elsewhere = Projects::new(template.clone()).inside(Some("example.internal"));
     assert_eq!(
         elsewhere.address(&ProjectName::new("shop")).unwrap(),
@@ -37,31 +37,31 @@ fn a_project_has_an_address_of_its_own() {
     for bad in ["", "a/b", "..", "a?b", "A"] {
         assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");
     }
-    // The service of another namespace, whose owner would get the project's credentials.
+    // This is the Service of another namespace, whose owner would receive the project's credentials.
     assert!(address(false, "a.b").is_ok() && address(true, "a.b").is_err());
 }
 
-/// As `e2e/kind/up` makes it in each cell.
+/// Compares with what `e2e/kind/up` creates in each cell.
 #[test]
-fn on_kind_a_project_is_where_a_cell_looks_for_it() {
+fn project_service_of_kind_setup_has_the_address_that_cells_use() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/kind/project-in-cell.yaml");
     let text = fs::read_to_string(file).unwrap();
     let object = |kind: &str| text.split("---\n").find(|one| one.contains(&format!("kind: {kind}\n"))).unwrap();
-    let said = |kind: &str, key: &str| {
+    let field = |kind: &str, key: &str| {
         let value = object(kind).lines().find_map(|line| line.trim_start_matches(['-', ' ']).strip_prefix(key));
         value.unwrap_or_else(|| panic!("{kind} has no {key}")).trim().to_owned()
     };
     let projects = Projects::new(Config::new("https://172.18.0.2:6443".parse().unwrap())).inside(Some("cluster.local"));
     let at = format!(
         "https://{}.{}.svc.cluster.local:{}",
-        said("Service", "name:"),
-        said("Service", "namespace:"),
-        said("EndpointSlice", "port:")
+        field("Service", "name:"),
+        field("Service", "namespace:"),
+        field("EndpointSlice", "port:")
     );
     assert_eq!(projects.address(&ProjectName::single()).unwrap(), at.as_str());
 }
 
-/// A server that answers every request with `{}`, over TLS under a certificate for this name alone; its port and authority.
+/// Answers every request with `{}` over TLS, with a certificate for this name only. Returns the port and the authority.
 async fn server_named(name: &str) -> (u16, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -89,7 +89,7 @@ async fn server_named(name: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_server_is_known_by_the_name_that_the_kubeconfig_gives_it() {
+async fn connection_tls_server_name_is_checked_against_the_certificate() {
     let (port, authority) = server_named("kubernetes.default.svc").await;
     let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
     for (name, known) in [(Some("kubernetes.default.svc"), true), (Some("127.0.0.1"), false), (None, false)] {
@@ -114,7 +114,7 @@ async fn a_server_is_known_by_the_name_that_the_kubeconfig_gives_it() {
             ("as their host", projects.host().unwrap()),
         ];
         for (way, connection) in ways {
-            // Payloads of Secrets have connections of their own.
+            // Payloads of Secrets use separate connections.
             for client in [connection.client(), (*connection.confidential().unwrap()).clone()] {
                 let answer = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
                 let by_name = answer.as_ref().err().is_none_or(|why| format!("{why:?}").contains("NotValidForName"));
@@ -126,7 +126,7 @@ async fn a_server_is_known_by_the_name_that_the_kubeconfig_gives_it() {
 }
 
 #[test]
-fn the_certificate_of_a_kubeconfig_is_read_from_its_text_or_from_a_file() {
+fn client_certificate_in_text_or_file_gives_its_expiry() {
     let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
     params.not_after = rcgen::date_time_ymd(2026, 11, 22);
     let text = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
@@ -144,7 +144,7 @@ fn the_certificate_of_a_kubeconfig_is_read_from_its_text_or_from_a_file() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
+fn kubeconfig_unusable_is_reported_in_one_line() {
     let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
     for (text, words) in [
         ("garbage: [", "line 1"),
@@ -160,7 +160,7 @@ fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
     std::fs::remove_file(file).unwrap();
 }
 
-/// A kubeconfig with this cluster and this user, as files.
+/// Writes a kubeconfig with this cluster and this user.
 fn kubeconfig(dir: &Path, cluster: &Value, user: &Value) -> Source {
     let config = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "there",
@@ -182,7 +182,7 @@ async fn ask(connection: &Connection) -> Result<String, kube::Error> {
     connection.client().request_text(http::Request::get("/").body(Vec::new()).unwrap()).await
 }
 
-/// A proxy that connects to wherever it is asked to; how often it was.
+/// Starts a proxy that connects to any server. Returns its address and a counter of its connections.
 async fn tunnel() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let (at, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -207,9 +207,9 @@ async fn tunnel() -> (SocketAddr, Arc<AtomicUsize>) {
     (at, count)
 }
 
-/// kube was built without its proxies: the process ended at its start.
+/// kube was built without its proxy support, so the process ended at its start.
 #[tokio::test]
-async fn proxy_of_a_kubeconfig_is_used_whatever_the_server() {
+async fn kubeconfig_proxy_is_used_for_every_server() {
     let (port, authority) = server_named("127.0.0.1").await;
     let (proxy, asked) = tunnel().await;
     let dir = folder();
@@ -227,7 +227,7 @@ async fn proxy_of_a_kubeconfig_is_used_whatever_the_server() {
     fs::remove_dir_all(dir).unwrap();
 }
 
-/// Certificate and key of a client that this authority vouches for.
+/// Returns certificate and key of a client that this authority signed.
 fn client_of(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>) -> (String, String, Vec<u8>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["operator".to_owned()]).unwrap();
@@ -236,7 +236,7 @@ fn client_of(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>) -> (String, String, Vec
     (certificate.pem(), key.serialize_pem(), certificate.der().to_vec())
 }
 
-/// A server that answers with the digits of the certificate that its client shows; its port and its own certificate.
+/// Answers with the bytes of the client's certificate. Returns the port and the server's certificate.
 async fn server_for_clients_of(authority: &str) -> (u16, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let own = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -262,7 +262,7 @@ async fn server_for_clients_of(authority: &str) -> (u16, String) {
             tokio::spawn(async move {
                 let Ok(mut stream) = tls.accept(stream).await else { return };
                 let shown = format!("{:?}", stream.get_ref().1.peer_certificates().unwrap()[0].to_vec());
-                // Connections stay, as an API server's do.
+                // Keep the connection open, as an API server does.
                 while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
                     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{shown}", shown.len());
                     let _ = stream.write_all(answer.as_bytes()).await;
@@ -273,9 +273,9 @@ async fn server_for_clients_of(authority: &str) -> (u16, String) {
     (port, own.pem())
 }
 
-/// A certificate was read once, at the start: rotated on disk, it ended, and so did the manager's access, until a restart.
+/// The client certificate was read only at the start, so the manager lost access when a rotated certificate expired.
 #[tokio::test]
-async fn client_certificate_rotated_on_disk_is_shown_from_the_next_look_on() {
+async fn client_certificate_rotated_on_disk_is_used_after_the_next_check() {
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = rcgen::KeyPair::generate().unwrap();
@@ -298,33 +298,34 @@ async fn client_certificate_rotated_on_disk_is_shown_from_the_next_look_on() {
     let credentials = load(&source).unwrap();
     let connection = Connection::new(credentials.clone()).unwrap();
     let project = Projects::new(credentials.clone()).connect(&ProjectName::single()).unwrap();
-    let told = Mutex::new(Vec::new());
-    let tell = |read: Result<&Credentials, &str>| told.lock().unwrap().push(read.map(drop).map_err(str::to_owned));
+    let reported = Mutex::new(Vec::new());
+    let report =
+        |read: Result<&Credentials, &str>| reported.lock().unwrap().push(read.map(drop).map_err(str::to_owned));
     let shows = async |of: &(String, String, Vec<u8>)| {
         for connection in [&connection, &project] {
             assert_eq!(ask(connection).await.unwrap(), format!("{:?}", of.2));
         }
     };
     shows(&first).await;
-    assert_eq!(credentials.look(&source, None, &tell), None);
-    assert!(told.lock().unwrap().is_empty(), "nothing changed");
+    assert_eq!(credentials.check(&source, None, &report), None);
+    assert!(reported.lock().unwrap().is_empty(), "nothing changed");
 
-    // Written one after the other, as by hand: in between they do not fit.
+    // The files are written one after the other, as by hand. In between they do not match.
     write(&second.0, &crt);
-    let failed = credentials.look(&source, None, &tell);
-    assert!(failed.is_some() && told.lock().unwrap().pop().unwrap().is_err(), "{failed:?}");
+    let failed = credentials.check(&source, None, &report);
+    assert!(failed.is_some() && reported.lock().unwrap().pop().unwrap().is_err(), "{failed:?}");
     shows(&first).await;
     write(&second.1, &pem);
-    assert_eq!(credentials.look(&source, failed.as_deref(), &tell), None);
-    assert_eq!(told.lock().unwrap().pop(), Some(Ok(())));
+    assert_eq!(credentials.check(&source, failed.as_deref(), &report), None);
+    assert_eq!(reported.lock().unwrap().pop(), Some(Ok(())));
     shows(&second).await;
 
-    // A kubeconfig that leads to another server is not followed: what is known of one says nothing of another.
+    // A kubeconfig that names another server is not used: facts about one server do not hold for another.
     kubeconfig(&dir, &server("127.0.0.1"), &user);
-    let failed = credentials.look(&source, None, &tell);
+    let failed = credentials.check(&source, None, &report);
     assert!(failed.as_ref().is_some_and(|why| why.contains("names another server")), "{failed:?}");
     shows(&second).await;
     kubeconfig(&dir, &server("localhost"), &user);
-    assert_eq!(credentials.look(&source, failed.as_deref(), &tell), None, "put back");
+    assert_eq!(credentials.check(&source, failed.as_deref(), &report), None, "put back");
     fs::remove_dir_all(dir).unwrap();
 }

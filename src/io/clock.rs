@@ -1,5 +1,5 @@
-//! The clock. Loops, listeners and measurements read it; whatever decides is given what it said as an argument. A test lists
-//! who reads it.
+//! The clock. Loops, listeners and measurements read it. Code that decides gets the time as an argument. A test lists the
+//! readers.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use super::requests::ServerClock;
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// For what is written into objects.
+    /// Wall-clock time, for what is written into objects.
     pub time: Timestamp,
-    /// For lengths of time within this process, which a change of the wall clock does not touch.
+    /// Monotonic time, for durations in this process.
     pub instant: Instant,
 }
 
@@ -23,15 +23,14 @@ impl Now {
         Self { time: Timestamp::now(), instant: tokio::time::Instant::now().into_std() }
     }
 
-    /// The same moment by a server's clock, for a decision that compares it with times that this server has written.
+    /// Returns the same moment by the clock of a server, for comparison with times that this server has written.
     #[must_use]
     pub fn on(self, server: &ServerClock) -> Self {
         Self { time: server.time(self.time), ..self }
     }
 }
 
-/// When to look, for something that looks again and again: at once, and then each `period`. A look that takes longer puts
-/// off those after it.
+/// Ticks at once and then every `period`. Work that takes longer delays the ticks after it.
 pub fn ticks(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,18 +1,18 @@
-//! The text of an object, with its books of fields as text in it.
+//! Rewrites `managedFields[].fieldsV1` to strings before decoding.
 //!
-//! API servers keep, for each field manager, the set of fields it has written, as a tree of objects. As a tree of values such a
-//! set takes ten KiB and more, as text half a one, and a list brings several of each object: read as trees, they made the most
-//! of what a start takes for a moment, of which no allocator gives everything back (beside 3,000 deployments the process kept
-//! 43 MiB instead of 36). Whoever asks what is in one reads it ([`crate::plan::diff::unpack`]).
+//! An API server keeps, for each field manager, the set of fields that the manager owns, as a tree of objects. Decoded as a tree,
+//! such a set takes ten KiB or more, as text half a KiB. A list contains several sets for each object. Decoded as trees, they
+//! took most of the memory of a start, and the allocator never returned all of it: with 3,000 deployments the process kept 43 MiB
+//! instead of 36. Code that needs a set decodes it with [`crate::plan::diff::unpack`].
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The fields of a JSON object, as they are written.
+/// The fields of a JSON object, undecoded.
 type Fields<'a> = BTreeMap<Cow<'a, str>, Cow<'a, RawValue>>;
 
-/// The same object, in which each set of fields is a string; nothing where there is none, or where it is no object.
+/// Returns the object with each set of fields as a string. `None` if there is no such set, or if the text is not an object.
 pub(super) fn condensed(text: &str) -> Option<String> {
     let mut object = fields(text)?;
     let metadata = object.get_mut("metadata")?;
@@ -26,7 +26,7 @@ pub(super) fn condensed(text: &str) -> Option<String> {
     serde_json::to_string(&object).ok()
 }
 
-/// One manager's entry, in which the set of fields is a string.
+/// Returns an entry of one manager, with the set of fields as a string.
 fn with_text(entry: &str) -> Option<Box<RawValue>> {
     let mut entry = fields(entry)?;
     if let Some(set) = entry.get_mut("fieldsV1").filter(|set| set.get().starts_with('{')) {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_of_fields_become_text_and_nothing_else_changes() {
+    fn condensed_object_differs_only_in_sets_of_fields() {
         let set = json!({ "f:spec": { "f:ports": { "k:{\"name\":\"http\"}": { ".": {}, "f:\u{e9}\\": {} } } } });
         let object = |set: &Value, other: Value| {
             json!({
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_book_is_left_as_it_is() {
+    fn condensed_object_without_managed_fields_is_none() {
         for text in [
             "[]",
             "7",

@@ -1,5 +1,5 @@
-//! Calls that carry the content of ConfigMaps and Secrets: over connections of their own, with answers that carry
-//! nothing but metadata, and with errors in which no value can stand.
+//! Calls that carry the content of ConfigMaps and Secrets. They use separate connections, their answers contain only metadata,
+//! and their errors contain no values.
 
 use http::{HeaderValue, Method, Request, header::ACCEPT};
 use kube::{
@@ -14,16 +14,16 @@ use crate::{
     plan::{Object, ObjectVersion, Plane, payload::Payload},
 };
 
-/// Beginning of the message that is left of an admission error.
+/// Prefix of the message that replaces an admission error.
 pub(super) const DENIED: &str = "denied by an admission ";
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 impl<P: Plane> ControlPlane<P> {
-    /// Reads the content of a ConfigMap or Secret. `None` when the server says that it does not exist.
+    /// Reads the content of a ConfigMap or Secret. `None` if the server reports it as absent.
     ///
     /// # Errors
-    /// As every call; no value stands in any of them.
+    /// Same as every call. No error contains a value.
     pub async fn read_payload(
         &self,
         namespace: &str,
@@ -43,7 +43,7 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// Sends a request over a connection of its own. The answer to a write is asked for without the content.
+    /// Sends a request over a separate connection. Asks for the answer to a write without its content.
     pub(super) async fn call_confidential(
         &self,
         what: impl Fn() -> String,
@@ -57,21 +57,21 @@ impl<P: Plane> ControlPlane<P> {
     }
 }
 
-/// The object behind an answer that was asked to be metadata alone, with nothing else of it.
+/// Returns the object of a metadata-only answer, with nothing but its metadata.
 pub(super) fn metadata(answer: &str) -> Option<DynamicObject> {
     let mut answer: Value = serde_json::from_str(answer).ok()?;
     let metadata = serde_json::from_value(answer["metadata"].take()).ok()?;
     Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
 }
 
-/// True if the message is of a webhook: the server begins it in this way. Its code, its reason and its details are whatever the
-/// webhook put there (`ToStatusErr` of k8s.io/apiserver changes the message alone).
+/// True if the message comes from a webhook, by the prefix that the server adds. Code, reason and details are the webhook's own:
+/// `ToStatusErr` of k8s.io/apiserver changes only the message.
 fn is_of_webhook(status: &Status) -> bool {
     status.message.starts_with("admission webhook ")
 }
 
-/// True if the message is the server's own, and so repeats nothing of the object: not that of a webhook or of a policy of
-/// admission, which may answer with any code (`... is forbidden: ValidatingAdmissionPolicy`), nor of a validation.
+/// True if the server wrote the message itself, so that it repeats nothing of the object. False for a webhook, an admission
+/// policy (`... is forbidden: ValidatingAdmissionPolicy`, with any code) and a validation.
 fn speaks_for_itself(status: &Status) -> bool {
     let of_webhook = is_of_webhook(status);
     let why = status.message.split_once(" is forbidden: ").map(|(_, why)| why);
@@ -82,8 +82,7 @@ fn speaks_for_itself(status: &Status) -> bool {
     }
 }
 
-/// The error without the server's words, of which nobody can say what they repeat; the fields that the server itself names are
-/// kept.
+/// Removes the server's message if it may repeat values. Keeps the field names that the server itself reports.
 pub(super) fn scrubbed(error: Error) -> Error {
     match error {
         Error::Api { call, source } => {
@@ -123,9 +122,9 @@ mod tests {
         scrubbed(Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(Box::new(status))) })
     }
 
-    /// Found by reading: the words of a webhook that answers 403 were kept, and then what it gave as reason and as field.
+    /// The message of a webhook that answered 403 was kept, and later its reason and its field.
     #[test]
-    fn of_what_is_forbidden_the_words_of_rbac_and_quota_are_kept_and_no_webhooks() {
+    fn scrubbed_forbidden_error_keeps_messages_of_rbac_and_quota_but_not_of_webhooks() {
         let right = r#"secrets "db" is forbidden: User "m" cannot create resource"#;
         let quota = r#"secrets "db" is forbidden: exceeded quota: small, requested: count/secrets=1"#;
         let is_kept = |message: &str| refused(403, message, "Forbidden", "").to_string().contains(message);
@@ -147,16 +146,16 @@ mod tests {
         ] {
             for code in [401, 403, 404, 409, 422, 500] {
                 let error = refused(code, denied, reason, field);
-                let told = format!("{error} {error:?}");
-                let told = told.split(" causes: ").next().unwrap_or_default();
-                assert!(told.contains(&code.to_string()) && !told.contains("canary"), "{told}");
+                let text = format!("{error} {error:?}");
+                let text = text.split(" causes: ").next().unwrap_or_default();
+                assert!(text.contains(&code.to_string()) && !text.contains("canary"), "{text}");
             }
         }
     }
 
-    /// What is told of a namespace that goes is told by a cause, which is left where the words are not.
+    /// A terminating namespace is recognized by its cause, which is kept when the message is removed.
     #[test]
-    fn a_namespace_that_goes_is_known_without_the_words() {
+    fn scrubbed_error_of_terminating_namespace_is_still_recognized() {
         let words = r#"secrets "db" is forbidden: unable to create new content in namespace ns-1 because it is being terminated"#;
         assert!(refused(403, words, "NamespaceTerminating", "metadata.namespace").is_of_terminating_namespace());
         let claimed = r#"admission webhook "w" denied the request: x"#;
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reports_fields_but_no_words() {
+    fn scrubbed_validation_error_keeps_fields_but_no_values() {
         let status: Status = serde_json::from_value(serde_json::json!({
             "status": "Failure", "code": 422, "reason": "Invalid", "message": "data[a]: Invalid value: \"canary\"",
             "details": { "causes": [{ "field": "data[a]", "message": "Invalid value: \"canary\"", "reason": "x" }] },

@@ -1,4 +1,4 @@
-//! The part of an object that a cache keeps, and the feed of answers to our own writes into the cache.
+//! The part of an object that a cache keeps, and the feed of our own writes' answers into the cache.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::{
     plan::{Object, diff, takeover},
 };
 
-/// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed, and a
-/// trace of others' that hold something which may have to be ours. `kind` is the object's. Where no book is kept at all (an
-/// object that was restored, or whose book somebody has emptied) nobody knows who wrote what, and that leaves a trace too.
+/// Removes the managed fields that no decision reads. Keeps our own applies, packed. Of other managers, keeps a trace of the
+/// entries whose fields may have to become ours. `kind` is the kind of the object. An object without managed fields (restored, or
+/// emptied by a user) gets a trace too, because the owner of its fields is unknown.
 pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
     if object.meta().managed_fields.is_none() {
         object.meta_mut().managed_fields = Some(vec![takeover::trace_of_nobody()]);
@@ -27,12 +27,12 @@ pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
             let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
             let applied = own && entry.operation.as_deref() == Some("Apply");
             if let Some(fields) = entry.fields_v1.as_mut() {
-                // The watch brings text, the answer to a write a tree.
+                // The watch delivers text, the answer to a write a tree.
                 if applied { diff::pack(fields) } else { diff::unpack(fields) }
             }
             match entry.manager.as_deref() {
                 _ if applied => Some(entry),
-                // When it was, by the server's clock.
+                // Keep only the time of the entry, by the server's clock.
                 Some(manager::REPAIR) => {
                     Some(ManagedFieldsEntry { fields_v1: None, fields_type: None, api_version: None, ..entry })
                 }
@@ -45,11 +45,11 @@ pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
     object
 }
 
-/// Feeds the answers to our own writes into a watch's store.
+/// Feeds the answers to our own writes into the store of a watch.
 pub struct Feed<K, V, I = String> {
-    /// Makes the value that is kept of an object.
+    /// Makes the cached value of an object.
     pub keep: fn(K) -> V,
-    /// True if such a value is kept.
+    /// True if the value is cached.
     pub about: fn(&V) -> bool,
     /// The cache.
     pub store: Arc<Store<V, I>>,
@@ -63,7 +63,7 @@ where
 {
     fn wrote(&self, object: Value) {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        // What we wrote and cannot read back comes by the watch, which reports it.
+        // If our own write cannot be decoded, the watch delivers it too and reports it.
         if let Ok(object) = serde_json::from_value::<K>(object) {
             let frame = Incoming::<V>::new(&object, None);
             let value = (self.keep)(pruned(&kind, object));
@@ -90,9 +90,9 @@ mod tests {
         plan::takeover::Part,
     };
 
-    /// Found by reading: what stood in an object that had lost its book was nobody's, and was never looked at.
+    /// The fields of an object without managed fields counted as owned by no one, so they were never taken over.
     #[test]
-    fn an_object_without_a_book_leaves_a_trace_and_one_with_our_own_leaves_none() {
+    fn pruned_object_without_managed_fields_has_a_trace() {
         let mut workload = Workload::new("web", WorkloadSpec::default());
         let holders = |object: Workload| takeover::holders(&pruned("Workload", object), Part::Spec);
         assert_eq!(holders(workload.clone()), ["before-first-apply"]);
@@ -104,9 +104,9 @@ mod tests {
         assert!(holders(workload).is_empty(), "somebody keeps it, who holds nothing of ours");
     }
 
-    /// As a watch reads an object, where such sets are text.
+    /// The watch decodes sets of fields as text.
     #[test]
-    fn what_somebody_holds_of_an_object_leaves_a_trace_and_what_we_applied_stays_text() {
+    fn pruned_object_keeps_a_trace_of_other_managers_and_own_applies_as_text() {
         let own = format!("{}workload", manager::PREFIX);
         let entry = |manager: &str, operation: &str| {
             let fields = json!({ "f:spec": { "f:placements": {} } });
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn repair_leaves_its_time_and_holds_nothing() {
+    fn pruned_repair_entry_keeps_only_its_time() {
         let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::from_second(9).unwrap());
         let mut workload = Workload::new("web", WorkloadSpec::default());
         workload.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_about_what_is_not_kept_is_not_kept() {
+    fn feed_answer_that_is_not_cached_is_dropped() {
         let store = Arc::new(Store::<Workload>::new(|_, _| Vec::new()));
         let feed =
             Feed { keep: |w: Workload| w, about: |w: &Workload| w.metadata.name.as_deref() == Some("kept"), store };

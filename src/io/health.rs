@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A watch whose task has not tried anything for this long is dead: the process is to be restarted.
-/// Every healthy watch is opened anew within a minute, every failing one tries again within seconds.
+/// A watch whose task was inactive for this long is dead, and the process must restart. A working watch is reopened within a
+/// minute. A failing one retries within seconds.
 const DEAD_AFTER: Duration = Duration::from_mins(3);
 
 /// The state of all watches, and of everything else that start-up waits for.
@@ -16,33 +16,33 @@ pub struct Health(Arc<Mutex<BTreeMap<String, State>>>);
 
 #[derive(Clone, Debug)]
 struct State {
-    /// Which entry this is: a watch may begin before the one of its name that it replaces has ended.
+    /// Identifies the entry. A watch may start before the one of the same name that it replaces has ended.
     id: u64,
-    /// True if readiness waits for it only until it has been tried once.
+    /// True if readiness waits only for its first attempt.
     tenant: bool,
     /// The control plane that is watched.
     place: String,
     synced: bool,
     problem: Option<String>,
-    /// The same for tenants, without names and addresses of the platform.
+    /// The problem for tenants, without names and addresses of the platform.
     outline: String,
-    /// Start of the present problem.
+    /// Start of the current problem.
     failing_since: Option<Instant>,
     tried: Instant,
 }
 
-/// A control plane of which some watch fails.
+/// A failing watch of a control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
     /// Time since the first failure.
     pub lasted: Duration,
     /// The watch and its problem, for operators of the platform.
     pub problem: String,
-    /// The same for tenants, without names and addresses.
+    /// The watch and its problem for tenants, without names and addresses.
     pub outline: String,
 }
 
-/// One watch's entry in [`Health`]; it leaves with the watch.
+/// The entry of one watch in [`Health`]. Dropping it removes the entry.
 pub struct Entry {
     health: Health,
     what: String,
@@ -50,12 +50,12 @@ pub struct Entry {
 }
 
 impl Health {
-    /// Registers a watch; `what` is unique and for people, such as `workloads in project single`.
+    /// Registers a watch. `what` is unique and for people, such as `workloads in project single`.
     pub fn watch(&self, what: String) -> Entry {
         self.register(what, String::new(), false)
     }
 
-    /// Registers a watch of one tenant among many: its failure is reported, and does not affect readiness.
+    /// Registers a watch of one tenant among many. Its failure is reported but does not affect readiness.
     pub fn tenant_watch(&self, what: String) -> Entry {
         self.register(what, String::new(), true)
     }
@@ -73,8 +73,7 @@ impl Health {
         Entry { health: self.clone(), what, id }
     }
 
-    /// The watch of one of these resources (by their plurals) in this control plane that has failed for longest; nothing while
-    /// none fails.
+    /// Returns the longest failing watch of these resources (plurals) in this control plane. `None` if none fails.
     pub fn failing(&self, resources: &[&str], place: &str, now: Instant) -> Option<Failing> {
         let all = self.lock();
         let is_one = |what: &str| what.split(' ').next().is_some_and(|resource| resources.contains(&resource));
@@ -88,7 +87,7 @@ impl Health {
         })
     }
 
-    /// Watches and problems that readiness waits for, one line each. Empty when ready.
+    /// Returns the watches and problems that readiness waits for, one line each. Empty if ready.
     pub fn waiting(&self) -> Vec<String> {
         let waits = |(what, state): (&String, &State)| match (&state.problem, state.synced) {
             (Some(problem), _) => (!state.tenant).then(|| format!("{what}: {problem}")),
@@ -98,7 +97,7 @@ impl Health {
         self.lock().iter().filter_map(waits).collect()
     }
 
-    /// Failures that do not keep the process from being ready, one line each.
+    /// Returns failures that do not affect readiness, one line each.
     pub fn noted(&self) -> Vec<String> {
         let notes = |(what, state): (&String, &State)| {
             state.problem.as_ref().filter(|_| state.tenant).map(|problem| format!("{what}: {problem}"))
@@ -106,7 +105,7 @@ impl Health {
         self.lock().iter().filter_map(notes).collect()
     }
 
-    /// Watches whose tasks have stopped; empty while the process is alive.
+    /// Returns watches whose tasks have stopped. Empty while the process is alive.
     pub fn dead(&self, now: Instant) -> Vec<String> {
         let dead = |state: &State| now.saturating_duration_since(state.tried) > DEAD_AFTER;
         self.lock().iter().filter(|(_, s)| dead(s)).map(|(what, _)| what.clone()).collect()
@@ -118,22 +117,22 @@ impl Health {
 }
 
 impl Entry {
-    /// Name of the watch, for people.
+    /// Returns the name of the watch, for people.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// The watch is about to call the server.
+    /// Records that the watch is about to call the server.
     pub fn trying(&self) {
         self.update(|state| state.tried = Instant::now());
     }
 
-    /// The server answered as it should.
+    /// Records a correct answer of the server.
     pub fn fine(&self) {
         self.update(|state| (state.problem, state.failing_since, state.tried) = (None, None, Instant::now()));
     }
 
-    /// The cache is complete.
+    /// Records that the cache is complete and the watch works.
     pub fn synced(&self) {
         self.update(|state| {
             (state.problem, state.failing_since) = (None, None);
@@ -141,17 +140,18 @@ impl Entry {
         });
     }
 
-    /// The cache has been filled. A problem of the watch remains.
+    /// Records that the cache is complete. A problem of the watch remains.
     pub fn listed(&self) {
         self.update(|state| (state.synced, state.tried) = (true, Instant::now()));
     }
 
-    /// The server did not answer as it should. Returns true if this problem is new.
+    /// Records a wrong answer of the server. Returns true if the problem is new.
     pub fn failed(&self, problem: &str) -> bool {
         self.silent(problem, "it does not work", Duration::ZERO)
     }
 
-    /// The same for a server that has been silent for this long. `outline`: the problem without names and addresses.
+    /// Records a problem of a server that has been silent for this long. `outline`: the problem without names and addresses.
+    /// Returns true if the problem is new.
     pub fn silent(&self, problem: &str, outline: &str, silence: Duration) -> bool {
         let mut news = false;
         self.update(|state| {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_names_what_it_waits_for() {
+    fn health_unsynced_watch_is_named_by_readiness() {
         let health = Health::default();
         let (a, b) = (health.watch("a".into()), health.watch("b".into()));
         a.synced();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_fails_from_the_first_failure_of_a_watch_to_its_end() {
+    fn health_control_plane_fails_until_the_last_watch_recovers() {
         let health = Health::default();
         let (a, b) = (health.watch_in("a", "hub", false), health.watch_in("b", "hub", false));
         let other = health.watch_in("a", "project x", true);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_silent_has_failed_since_it_was_heard_last_and_a_list_is_no_end_of_it() {
+    fn health_silent_watch_fails_since_its_last_event_even_after_a_list() {
         let health = Health::default();
         let entry = health.watch_in("a", "hub", false);
         let failing = || health.failing(&["a"], "hub", Instant::now());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_tenant_is_reported_and_keeps_nobody_from_being_ready() {
+    fn health_failing_tenant_watch_does_not_affect_readiness() {
         let health = Health::default();
         let entry = health.tenant_watch("workloads in project a".into());
         assert_eq!(health.waiting().len(), 1, "not tried yet");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_ends_late_takes_nothing_from_the_one_that_replaced_it() {
+    fn health_replaced_watch_does_not_change_the_entry_of_its_successor() {
         let health = Health::default();
         let old = health.watch("a".into());
         let new = health.watch("a".into());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_stopped_trying_is_dead() {
+    fn health_inactive_task_is_dead() {
         let health = Health::default();
         let entry = health.watch("a".into());
         entry.trying();

@@ -1,5 +1,5 @@
-//! Leadership, held by a thread of its own: renewals go on while every worker of the main runtime computes, be it a template of
-//! megabytes that a tenant has sent.
+//! Leader election on a separate thread. The Lease is renewed even while every worker of the main runtime is busy, for example
+//! with a tenant's template of megabytes.
 
 use std::thread;
 
@@ -8,21 +8,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::lease::Candidate;
 
-/// A candidate on its thread.
+/// A candidate that runs on its own thread.
 pub struct Leadership {
     acquired: oneshot::Receiver<()>,
-    /// Ends the candidature. A leader gives the Lease up.
+    /// Ends the candidacy. A leader releases the Lease.
     done: CancellationToken,
-    /// True once the Lease was given up; false, or closed, once it was lost.
+    /// True if the Lease was released. False or closed if it was lost.
     ended: oneshot::Receiver<bool>,
 }
 
 impl Leadership {
-    /// Takes part from now on. `make` makes the candidate on the runtime of the thread, where its connections are at home.
-    /// `working` is cancelled at once when the Lease is lost.
+    /// Starts the candidacy. `make` creates the candidate on the runtime of the thread, which owns its connections. `working` is
+    /// cancelled at once when the Lease is lost.
     ///
     /// # Errors
-    /// One line, when there is no thread or no candidate.
+    /// One line, if the thread or the candidate cannot be created.
     pub async fn seek(
         make: impl FnOnce() -> Result<Candidate, String> + Send + 'static,
         working: CancellationToken,
@@ -33,7 +33,7 @@ impl Leadership {
         let (end, ended) = oneshot::channel();
         let stop = done.clone();
         let run = move || {
-            // However this ends, a panic included: nothing goes on without the Lease.
+            // In every case, even after a panic, no work continues without the Lease.
             let working = working.drop_guard();
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
@@ -63,13 +63,13 @@ impl Leadership {
         Ok(Self { acquired, done, ended })
     }
 
-    /// Waits until the Lease is ours. A caller that stops waiting drops this, which ends the candidature.
+    /// Waits until the Lease is ours. A caller that stops waiting drops this, which ends the candidacy.
     pub async fn acquired(&mut self) {
-        // Without an end of its own the thread ends only by a bug, which is for the end to say.
+        // The thread ends early only by a bug. `hold` reports that.
         let _ = (&mut self.acquired).await;
     }
 
-    /// Holds the Lease until `let_go`. False if it is lost before.
+    /// Holds the Lease until `let_go`. False if the Lease is lost before.
     pub async fn hold(mut self, let_go: oneshot::Receiver<()>) -> bool {
         tokio::select! {
             kept = &mut self.ended => return kept.unwrap_or(false),
@@ -111,7 +111,7 @@ mod tests {
         Timing { lease_retry: Duration::from_millis(50), lease_renew_deadline: DEADLINE, ..Timing::default() }
     }
 
-    /// An API server of one Lease, on threads of its own.
+    /// An API server with one Lease, on its own threads.
     struct Server {
         url: String,
         lease: Mutex<Option<Value>>,
@@ -196,9 +196,9 @@ mod tests {
         }
     }
 
-    /// A debug build that wrote a large snapshot to its log lost its Lease by that, and ended.
+    /// A debug build that wrote a large snapshot to its log could not renew its Lease, and ended.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn lease_all_workers_busy_longer_than_the_deadline_stays_renewed() {
+    async fn lease_all_workers_busy_beyond_the_deadline_is_renewed() {
         let (server, working) = (Server::start(), CancellationToken::new());
         let leadership = server.seek(&working).await;
         let (release, let_go) = oneshot::channel();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lease_candidate_that_is_dropped_takes_part_no_more() {
+    async fn lease_candidate_dropped_stops_renewing() {
         let (server, working) = (Server::start(), CancellationToken::new());
         drop(server.seek(&working).await);
         working.cancelled().await;

@@ -1,6 +1,6 @@
 //! Leader election by a `coordination.k8s.io` Lease, with client-go's timing.
 //!
-//! Losing the Lease ends the process: whoever else leads must not find us still writing.
+//! Losing the Lease ends the process: a new leader must not find this one still writing.
 
 use std::time::Duration;
 
@@ -24,23 +24,23 @@ use super::{
 };
 use crate::{api::meta::LEASE, timing::Timing};
 
-/// Longest wait for an answer: a dead connection must leave time for a second attempt within [`Timing::lease_renew_deadline`].
+/// Longest wait for an answer. After a dead connection, a second attempt must fit into [`Timing::lease_renew_deadline`].
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long after a conflict the Lease is read again while it is ours.
+/// Pause after a conflict before the Lease is read again, while it is ours.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What came of an attempt to take or renew the Lease.
+/// Result of an attempt to take or renew the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// It is ours.
+    /// The Lease is ours.
     Held,
-    /// It names another holder, whose time is not over.
+    /// Another holder has the Lease, and it has not expired.
     OfAnother,
-    /// Somebody wrote to it between our read and our write. Who holds it only another read can tell.
+    /// Another client wrote to the Lease between our read and our write. Only another read shows the holder.
     Conflict,
 }
 
-/// Longest time that taking, renewing or giving up the Lease takes: a read and a write.
+/// Longest time to take, renew or release the Lease: a read and a write.
 pub const LONGEST_ATTEMPT: Duration = Duration::from_secs(2 * ATTEMPT_TIMEOUT.as_secs());
 
 /// A candidate for the Lease.
@@ -49,22 +49,22 @@ pub struct Candidate {
     namespace: String,
     identity: String,
     place: String,
-    /// Says in `/readyz` when we cannot even take part.
+    /// Reports in `/readyz` if the candidate cannot reach the Lease.
     health: Entry,
-    /// The holder's record and when we first saw it: expiry is judged by our own clock, not by the holder's.
+    /// The holder's record and when we first saw it. Expiry is judged by our own clock, not by the holder's.
     seen: Option<(LeaseSpec, Instant)>,
     timing: Timing,
 }
 
 impl Candidate {
-    /// A candidate named `identity` in `namespace`.
+    /// Creates a candidate named `identity` in `namespace`.
     pub fn new(connection: Connection, namespace: &str, identity: String, health: &Health, timing: Timing) -> Self {
         let place = format!("Lease {namespace}/{LEASE}");
         let health = health.watch(place.clone());
         Self { connection, namespace: namespace.to_owned(), identity, place, health, seen: None, timing }
     }
 
-    /// Waits until the Lease is ours. Failures are logged when they are news, and tried again.
+    /// Waits until the Lease is ours. Retries failures, and logs each new one.
     pub async fn acquire(&mut self) {
         let mut reported = String::new();
         loop {
@@ -90,7 +90,7 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease for as long as it can. Returns when it is lost, or when `stop` comes, after giving it up.
+    /// Renews the Lease. Returns when the Lease is lost, or after `stop`, when it is released.
     pub async fn hold(&mut self, stop: &CancellationToken) {
         let mut renewed = Instant::now();
         loop {
@@ -98,9 +98,9 @@ impl Candidate {
                 () = stop.cancelled() => return self.give_up().await,
                 () = tokio::time::sleep(self.timing.lease_retry) => {}
             }
-            // Others count from when they see it, which is after this moment.
+            // Other candidates count from when they see the renewal, which is after this moment.
             let began = Instant::now();
-            // An attempt ends before the Lease does, for then somebody else may lead.
+            // An attempt must end before the Lease expires, because another candidate may lead then.
             let end = renewed + self.timing.lease_renew_deadline;
             match tokio::time::timeout_at(end, self.renew()).await {
                 Ok(Ok(Attempt::Held)) => renewed = began,
@@ -111,8 +111,8 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease while it is ours. A conflict says that somebody wrote to it, a label perhaps, and not that it is theirs:
-    /// it is read again for as long as the caller waits.
+    /// Renews the Lease while it is ours. After a conflict, reads it again: another client may have written only a label. The
+    /// caller limits the time.
     async fn renew(&mut self) -> Result<Attempt, Error> {
         loop {
             match self.attempt().await? {
@@ -162,7 +162,7 @@ impl Candidate {
             record.acquire_time = spec.acquire_time;
         }
         lease.spec = Some(record);
-        // The resourceVersion we read goes along, so that of two candidates one fails.
+        // The update carries the resourceVersion that we read, so of two candidates one fails.
         let replaced =
             deadline(ATTEMPT_TIMEOUT, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease))
                 .await;
@@ -239,8 +239,8 @@ mod tests {
 
     use super::*;
 
-    /// An API server with one Lease, which names this holder and gives a conflict to so many updates of it; what it names, and how
-    /// many updates it took.
+    /// An API server with one Lease of this holder, which answers the first updates with a conflict. Returns the URL, the holder
+    /// and the count of successful updates.
     async fn server(holder: &'static str, conflicts: usize) -> (String, Arc<Mutex<String>>, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -279,9 +279,9 @@ mod tests {
         Candidate::new(connection, "ns", "me".into(), &Health::default(), timing)
     }
 
-    /// A label or annotation that somebody wrote to the Lease ended the leader: the conflict counted as another leader.
+    /// A label or annotation that another client wrote to the Lease ended the leader: the conflict counted as another leader.
     #[tokio::test]
-    async fn leader_lease_is_written_by_others_keeps_leading() {
+    async fn leader_lease_changed_by_another_client_keeps_leading() {
         let (url, named, updates) = server("me", 3).await;
         let mut candidate = candidate(&url, Duration::from_secs(5));
         let holds = tokio::spawn(async move { candidate.hold(&CancellationToken::new()).await });
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn leader_conflicts_without_end_stop_at_the_deadline() {
+    async fn leader_with_endless_conflicts_stops_at_the_deadline() {
         let (url, _, updates) = server("me", usize::MAX).await;
         let deadline = Duration::from_millis(600);
         let began = Instant::now();
@@ -306,10 +306,10 @@ mod tests {
         assert_eq!(updates.load(Ordering::SeqCst), 0);
     }
 
-    /// Found by reading: an attempt that began within the deadline went on for twice three seconds, and was given up a
-    /// second after somebody else could have taken the Lease.
+    /// An attempt that began within the deadline ran for up to six seconds, and ended after another candidate could have taken
+    /// the Lease.
     #[tokio::test]
-    async fn an_attempt_to_renew_ends_with_the_deadline() {
+    async fn leader_renewal_without_an_answer_stops_at_the_deadline() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
         let deadline = Duration::from_millis(300);

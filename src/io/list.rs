@@ -1,4 +1,4 @@
-//! Lists of what is not watched, page by page: no more than one page is held at a time.
+//! Lists of objects that are not watched. They are read page by page, and only one page is in memory at a time.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::plan::Kind;
 /// Longest wait for one page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Shows every object of a kind on a control plane to `see`.
+/// Calls `see` with every object of a kind on a control plane.
 ///
 /// # Errors
-/// When a page does not come; `see` has had those before it.
+/// If a page cannot be read. `see` has been called with the pages before it.
 pub async fn objects<K>(client: &Client, plane: &str, params: ListParams, see: impl FnMut(K)) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -32,10 +32,10 @@ where
     pages(what, LIST_TIMEOUT, params, |params| page(api.clone(), params), see).await
 }
 
-/// Shows the metadata of every object of a kind on a control plane to `see`, without its record of managers.
+/// Calls `see` with the metadata of every object of a kind on a control plane, without `managedFields`.
 ///
 /// # Errors
-/// As [`objects`].
+/// Same as [`objects`].
 pub async fn metadata(
     client: &Client,
     plane: &str,
@@ -59,7 +59,7 @@ pub async fn metadata(
     .await
 }
 
-/// One page of a list.
+/// Reads one page of a list.
 pub(super) async fn page<K>(api: Api<K>, params: ListParams) -> kube::Result<ObjectList<K>>
 where
     K: Clone + Debug + DeserializeOwned,
@@ -67,7 +67,7 @@ where
     api.list(&params).await
 }
 
-/// One page of a list, of each object the metadata.
+/// Reads one page of a list, only the metadata of each object.
 pub(super) async fn page_of_metadata(
     api: Api<DynamicObject>,
     params: ListParams,
@@ -75,7 +75,7 @@ pub(super) async fn page_of_metadata(
     api.list_metadata(&params).await
 }
 
-/// Shows every object of a list to `see`. `within`: longest wait for one page.
+/// Calls `see` with every object of a list. `within`: longest wait for one page.
 pub(super) async fn pages<T: Clone, F: Future<Output = kube::Result<ObjectList<T>>>>(
     what: impl Fn() -> String,
     within: Duration,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_page_is_asked_for_once_and_seen_in_order() {
+    async fn list_of_several_pages_is_read_once_and_in_order() {
         let asked = Mutex::new(Vec::new());
         let mut seen = Vec::new();
         let serve = |params: ListParams| {

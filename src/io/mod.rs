@@ -1,5 +1,5 @@
-//! Everything that talks to an API server: clients, watches and their caches, writes, the work queue, the Lease. And sockets
-//! to serve on, with TLS.
+//! Everything that talks to an API server: clients, watches and their caches, writes, the work queue, the Lease. Also the servers
+//! of our own ports, with TLS.
 
 pub mod apply;
 mod cache;
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// The error of an API call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server, or the way to it, said no. `call` names verb, object and control plane.
+    /// The API server refused the call, or it could not be reached. `call` names verb, object and control plane.
     #[error("{call}: {}", explain(source))]
     Api {
         /// Verb, object and control plane.
@@ -48,16 +48,16 @@ pub enum Error {
         /// The deadline.
         after: Duration,
     },
-    /// Something stands where a live read was to find nothing; look again.
+    /// A live read found an object that should be absent. Reconcile again.
     #[error("{0} is still there")]
     StillThere(String),
-    /// Something that a live read was to find is not there, or is another of its name.
+    /// A live read did not find an object, or found another one of its name.
     #[error("{0} is not there")]
     NotThere(String),
-    /// A live read finds another spec than the one that was judged: the cache is stale, which its watch mends.
+    /// A live read found another spec than the cached one. The cache is stale, and its watch will update it.
     #[error("{0} has changed since it was judged")]
     Changed(String),
-    /// The answer was not what this call answers with.
+    /// The answer does not fit this call.
     #[error("{call}: unexpected answer: {why}")]
     Answer {
         /// Verb, object and control plane.
@@ -70,13 +70,13 @@ pub enum Error {
 /// The reaction to an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Try again later, with growing patience.
+    /// Retry with back-off.
     Retry,
-    /// The object has changed meanwhile: reconcile the new state soon.
+    /// The object has changed: reconcile the new state soon.
     Conflict,
-    /// The object is gone. For a deletion, a success.
+    /// The object is deleted. For a deletion this is success.
     Gone,
-    /// The server does not know who asks: credentials expire, and are renewed.
+    /// The server does not accept our credentials. Credentials expire and are renewed.
     Unauthenticated,
     /// A person must grant a permission.
     Forbidden,
@@ -85,8 +85,8 @@ pub enum Class {
 }
 
 impl Error {
-    /// The plural of the kind that the server reports as not found. `None` for every other answer, and
-    /// empty when the path itself is not served (a missing definition, a server that is another than was meant).
+    /// Returns the plural of the kind that the server reports as not found. `None` for every other answer. Empty if the path
+    /// itself is not served: the CRD is missing, or this is the wrong server.
     pub fn missing(&self) -> Option<&str> {
         let Self::Api { source, .. } = self else { return None };
         match source.as_ref() {
@@ -100,21 +100,21 @@ impl Error {
         matches!(self, Self::NotThere(_)) || self.missing().is_some_and(|kind| !kind.is_empty() && kind != "namespaces")
     }
 
-    /// The HTTP status of the answer, when there was one.
+    /// Returns the HTTP status of the answer, if there was one.
     fn code(&self) -> Option<u16> {
         let Self::Api { source, .. } = self else { return None };
         if let kube::Error::Api(status) = source.as_ref() { Some(status.code) } else { None }
     }
 
-    /// True if the object exists already, of the kind with this plural.
+    /// True if an object of the kind with this plural exists already.
     pub fn is_there_already(&self, plural: &str) -> bool {
         let Self::Api { source, .. } = self else { return false };
         let kube::Error::Api(status) = source.as_ref() else { return false };
         status.reason == "AlreadyExists" && status.details.as_ref().is_some_and(|details| details.kind == plural)
     }
 
-    /// Whether nothing can be made as the namespace is on its way out, which passes by itself. The server's admission says so
-    /// by a cause (`NamespaceTerminatingCause` of k8s.io/api), which is there also where its words are not.
+    /// True if the namespace is terminating, so that nothing can be created in it. This ends without our help. Admission reports
+    /// it by a cause (`NamespaceTerminatingCause` of k8s.io/api), which remains when the message is removed.
     pub fn is_of_terminating_namespace(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         let kube::Error::Api(status) = source.as_ref() else { return false };
@@ -135,20 +135,20 @@ impl Error {
         status.code == 409 && causes.any(|cause| cause.reason == "FieldManagerConflict")
     }
 
-    /// Whether the server's admission said no, and not its authorizer: a quota, a webhook, a policy, or a namespace that is on
-    /// its way out. More rights would not help.
+    /// True if admission denied the request: a quota, a webhook, a policy, or a terminating namespace. False if a permission is
+    /// missing. More permissions would not help.
     pub fn is_denied(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         let kube::Error::Api(status) = source.as_ref() else { return false };
         status.code == 403 && (self.is_of_terminating_namespace() || is_of_admission(&status.message))
     }
 
-    /// True if the server no longer has what was asked for: a version to watch from, or the rest of a list.
+    /// True if the requested version, or the rest of a list, has expired on the server.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
     }
 
-    /// The reaction to this error.
+    /// Returns the reaction to this error.
     pub fn class(&self) -> Class {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
@@ -169,8 +169,8 @@ impl Error {
         }
     }
 
-    /// What went wrong, in words that name nobody and no address: for tenants, who read it on their objects. The error itself
-    /// is for the platform's log.
+    /// Returns the problem without names and addresses, for tenants, who read it on their objects. The error itself goes to the
+    /// log of the platform.
     pub fn outline(&self) -> String {
         match (self, self.code()) {
             (Self::Deadline { after, .. }, _) => format!("no answer within {} s", after.as_secs()),
@@ -184,21 +184,20 @@ impl Error {
         }
     }
 
-    /// The words of a write that hub or cell have not taken, for tenants: what is said of the object itself helps whoever wrote
-    /// it; what a server says of this operator, and of its own neighbours and their addresses, is for the platform's log. What
-    /// the project's own server says of a right that is lacking there is its administrators' to read and to mend.
+    /// Returns the message of a failed write to the hub or a cell, for tenants. A problem of the object itself is reported in
+    /// full, because its author can fix it. Messages about this operator or about addresses of the platform go only to the log.
     pub fn words_for_tenants(&self) -> String {
         let words = self.to_string();
         match self.class() {
-            // RBAC names whoever lacks a right.
+            // An RBAC message names the account that lacks a permission.
             Class::Forbidden if words.contains("User \"") => "it does not let this operator do that".to_owned(),
             Class::Unauthenticated | Class::Retry => self.outline(),
             _ => words,
         }
     }
 
-    /// The words of a write that a project's own API server has not taken, for those who own the project. They read its words
-    /// in full, and of a webhook that does not answer its name: its address may be the platform's.
+    /// Returns the message of a failed write to a project's own API server, for the project. Its owners read the message in full.
+    /// Of a webhook that does not answer, they read only the name: its address may belong to the platform.
     pub fn words_in_project(&self) -> String {
         match (self.class(), self.webhook()) {
             (Class::Retry, Some(webhook)) => {
@@ -209,7 +208,7 @@ impl Error {
         }
     }
 
-    /// The name of the admission webhook that the API server could not call.
+    /// Returns the name of the admission webhook that the API server could not call.
     fn webhook(&self) -> Option<&str> {
         let Self::Api { source, .. } = self else { return None };
         let kube::Error::Api(status) = source.as_ref() else { return None };
@@ -217,7 +216,7 @@ impl Error {
         named.split_once('"').map(|(name, _)| name)
     }
 
-    /// A label for metrics, from a closed set.
+    /// Returns the label for metrics, one of a fixed set.
     pub fn label(&self) -> &'static str {
         match (self, self.class()) {
             (Self::Deadline { .. }, _) => "deadline",
@@ -235,15 +234,15 @@ impl Error {
     }
 }
 
-/// True if these are the words with which an API server refuses to apply what does not fit the kind's definition, as a list with
-/// two items of one key. It answers with HTTP 500 then (`structured-merge-diff` of k8s.io/apimachinery).
+/// True if an API server refuses an apply with this message because the object does not fit its schema, for example a list with a
+/// duplicate key. The server answers HTTP 500 then (`structured-merge-diff` of k8s.io/apimachinery).
 fn does_not_fit_its_kind(words: &str) -> bool {
     words.starts_with("failed to create typed patch object ")
 }
 
-/// Whether these are words of admission for what is forbidden. An authorizer names whoever lacks a right, and so, in its own
-/// way, does the plugin that asks for a right to make an owner wait. Words of no known form count as those of a right that is
-/// lacking, as somebody is to look at them.
+/// True if an admission plugin wrote this message of a forbidden request. An authorizer names the account that lacks a
+/// permission, and so does the plugin that checks `blockOwnerDeletion`. An unknown message counts as a missing permission, so
+/// that a person sees it.
 fn is_of_admission(words: &str) -> bool {
     let lacks_right = |why: &str| why.starts_with("User \"") || why.starts_with("cannot set ");
     words.starts_with("admission webhook ")
@@ -251,7 +250,7 @@ fn is_of_admission(words: &str) -> bool {
         || words.split_once(" is forbidden: ").is_some_and(|(_, why)| !lacks_right(why))
 }
 
-/// The part of a kube error that helps: the server's message, or the innermost cause of a transport failure.
+/// Returns the useful part of a kube error: the message of the server, or the innermost cause of a transport failure.
 fn explain(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return if status.message.is_empty() { format!("HTTP {}", status.code) } else { status.message.clone() };
@@ -263,13 +262,13 @@ fn explain(error: &kube::Error) -> String {
     cause.to_string()
 }
 
-/// Longest wait for the answer to one call. kube itself would wait for ever on a server that accepts and stays silent.
+/// Longest wait for the answer to one call. kube itself would wait forever for a silent server.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `call` with a deadline.
 ///
 /// # Errors
-/// [`Error::Deadline`] when there is no answer in time, else [`Error::Api`]; both carry `what`.
+/// [`Error::Deadline`] if there is no answer in time, else [`Error::Api`]. Both contain `what`.
 pub async fn deadline<T>(
     after: Duration,
     what: impl FnOnce() -> String,
@@ -286,10 +285,9 @@ pub async fn deadline<T>(
 mod tests {
     use super::*;
 
-    /// Found by reading: a quota that a tenant set for himself was counted as a right that this operator lacks, and its alert
-    /// fired.
+    /// A tenant's own quota counted as a missing permission of this operator and fired its alert.
     #[test]
-    fn what_admission_denies_is_no_right_that_is_lacking() {
+    fn error_denied_by_admission_is_not_a_missing_permission() {
         let table = [
             (
                 r#"workloaddeployments.compute.datumapis.com "a" is forbidden: User "m" cannot patch resource"#,
@@ -321,9 +319,9 @@ mod tests {
         }
     }
 
-    /// Found by reading: a token that the hub knows no more was counted as a right that is lacking, and no alert of the hub fired.
+    /// A token that the hub did not accept counted as a missing permission, and the alert for the hub did not fire.
     #[test]
-    fn credentials_that_a_server_does_not_know_are_no_right_that_is_lacking() {
+    fn error_of_unknown_credentials_is_not_a_missing_permission() {
         for (code, label) in [
             (401, "unauthenticated"),
             (403, "forbidden"),
@@ -338,9 +336,9 @@ mod tests {
         }
     }
 
-    /// A deployment that older definitions had stored, and the hub's refused, was reported as a hub that does not answer.
+    /// A deployment that fitted older CRDs but not those of the hub was reported as a hub that does not answer.
     #[test]
-    fn object_that_does_not_fit_its_kind_is_invalid_although_the_server_answers_500() {
+    fn error_500_of_an_object_that_does_not_fit_its_schema_is_invalid() {
         let words = r#"failed to create typed patch object (ns/web; compute.datumapis.com/v1alpha, Kind=WorkloadDeployment): .spec.env: duplicate entries for key [name="A"]"#;
         for (words, class) in [(words, Class::Invalid), ("etcdserver: request timed out", Class::Retry)] {
             let status = kube::core::Status::failure(words, "").with_code(500).boxed();
@@ -349,10 +347,10 @@ mod tests {
         }
     }
 
-    /// Found by reading: what RBAC and a webhook that is away say names this operator's account and addresses, and every
-    /// tenant read it on his deployments.
+    /// Messages of RBAC and of unavailable webhooks name this operator's account and addresses, and tenants read them on their
+    /// deployments.
     #[test]
-    fn tenants_read_what_concerns_their_object_and_nothing_of_the_platform() {
+    fn error_for_tenants_names_their_object_but_nothing_of_the_platform() {
         let api = |code: u16, message: &str| {
             let status = kube::core::Status::failure(message, "").with_code(code).boxed();
             Error::Api {
@@ -374,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn project_error_names_a_webhook_that_is_away_and_not_its_address() {
+    fn error_in_project_names_an_unavailable_webhook_but_not_its_address() {
         let api = |code: u16, message: &str| {
             let status = kube::core::Status::failure(message, "").with_code(code).boxed();
             Error::Api { call: "apply x".into(), source: Box::new(kube::Error::Api(status)) }

@@ -1,11 +1,11 @@
-//! Proxies that the environment names, by the rules of Go's programs (`golang.org/x/net/http/httpproxy`). kube reads the same
-//! variables, but holds `NO_PROXY` against the proxy's own address instead of the server's.
+//! Proxies from the environment, by the rules of Go (`golang.org/x/net/http/httpproxy`). kube reads the same variables, but
+//! compares `NO_PROXY` with the address of the proxy instead of the server.
 
 use std::net::IpAddr;
 
 use http::Uri;
 
-/// Proxies by the scheme of a server's address, and the servers that are reached without one.
+/// Proxies by the scheme of the server's address, and the servers that need none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
     https: Option<String>,
@@ -16,18 +16,19 @@ pub struct Proxies {
 /// Servers that are reached without a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Direct {
-    /// All of them.
+    /// All servers.
     All,
-    /// Those whose address has this prefix, of so many bits.
+    /// Servers whose address has this prefix of this many bits.
     Net(IpAddr, u32),
-    /// The one with this address; on this port alone, if one is given.
+    /// The server with this address, on this port if one is given.
     Ip(IpAddr, Option<u16>),
-    /// Those of a domain, given with its dot, and of its name as well if `itself`; on this port alone, if one is given.
+    /// Servers of a domain, given with its leading dot, on this port if one is given. With `itself`, also the server with the
+    /// domain's own name.
     Domain { suffix: String, itself: bool, port: Option<u16> },
 }
 
 impl Proxies {
-    /// Reads `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, and their names in small letters.
+    /// Reads `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, or the same names in lower case.
     pub fn of_environment() -> Self {
         Self::of(|name| std::env::var(name).ok())
     }
@@ -45,16 +46,16 @@ impl Proxies {
         }
     }
 
-    /// The proxy for the server at this address; `None` if it is reached directly.
+    /// Returns the proxy for the server at this address. `None` if it is reached directly.
     ///
     /// # Errors
-    /// One line, if what the environment names is no address.
+    /// One line, if the proxy in the environment is not an address.
     pub fn of_server(&self, server: &Uri) -> Result<Option<Uri>, String> {
         let plain = server.scheme_str() == Some("http");
         let (name, proxy) = if plain { ("HTTP_PROXY", &self.http) } else { ("HTTPS_PROXY", &self.https) };
         let Some(proxy) = proxy.as_ref().filter(|_| !self.is_direct(server, plain)) else { return Ok(None) };
         parse(proxy).map(Some).map_err(|why| {
-            // The address may have a password in it.
+            // Leave out the address, which may contain a password.
             format!("{name} of the environment: {why}; correct it, or name the server in NO_PROXY")
         })
     }
@@ -69,7 +70,7 @@ impl Proxies {
     }
 }
 
-/// The address of a proxy. Without a scheme it is one of HTTP.
+/// Parses the address of a proxy. Without a scheme it is an HTTP proxy.
 ///
 /// # Errors
 /// The problem, without the address.
@@ -95,7 +96,7 @@ impl Direct {
             return Some(Self::Net(net, bits));
         }
         let (host, port) = match text.rsplit_once(':') {
-            // More than one colon is an IPv6 address, unless brackets end it.
+            // More than one colon is an IPv6 address, unless it ends with a bracket.
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port.parse().ok()?)),
             _ => (text.as_str(), None),
         };
@@ -142,9 +143,9 @@ mod tests {
         Proxies::of(|name| values.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned()))
     }
 
-    /// The program ended at its start wherever the platform set `HTTPS_PROXY`, also for servers that `NO_PROXY` names.
+    /// The process ended at its start if the platform set `HTTPS_PROXY`, even for servers in `NO_PROXY`.
     #[test]
-    fn no_proxy_names_servers_as_in_go() {
+    fn proxy_no_proxy_selects_servers_as_go_does() {
         let hub = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
         for (server, no, direct) in [
             (hub, "", false),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn proxy_of_the_environment_is_one_of_the_schemes_that_work() {
+    fn proxy_of_unsupported_scheme_is_refused() {
         let server = "https://hub.example.com".parse().unwrap();
         for (text, expected) in [
             (PROXY, Ok("http://proxy.example.com:3128/")),

@@ -1,4 +1,4 @@
-//! The work queue: each key once, never two workers on one key, projects served in turn, failures held back.
+//! The work queue. A key is queued once and never runs on two workers. Projects are served in turn, and failures back off.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -18,26 +18,25 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// Longest delay between two attempts at one key.
 const BACKOFF_MAX: Duration = Duration::from_mins(1);
 
-/// Longest delay of a failing key after an event that touched it.
+/// Longest delay of a failing key after an event for it.
 const RETRY_AFTER_EVENT: Duration = Duration::from_secs(1);
-/// Room for so many ready keys is kept while none is.
+/// Capacity for this many ready keys is kept while none is ready.
 const ROOM: usize = 1024;
 
-/// A key that a controller reconciles. The keys of each controller are a type of their own, made of parsed names, so that
-/// nothing somebody writes into an object can be taken for the key of another.
+/// A key that a controller reconciles. Each controller has its own key type, made of parsed names. So no content of an object can
+/// be mistaken for another key.
 pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
-    /// Lanes are served in turn, so that one with much work does not starve one with little.
+    /// Lanes are served in turn, so that a busy one does not starve the others.
     type Lane: Clone + Ord + Hash + Send + Sync + 'static;
 
-    /// How long a key rests after a run that did not fail, whatever happens meanwhile: for what many events concern, each of
-    /// which is looked at as a whole.
+    /// Pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
     const REST: Duration = Duration::ZERO;
 
-    /// The lane of this key.
+    /// Returns the lane of this key.
     fn lane(&self) -> Self::Lane;
 }
 
-/// An object of a cell: a namespace there is one of a project's, and a lane of its own.
+/// An object of a cell. Each namespace is a lane, because it belongs to one project.
 impl Key for ObjectKey {
     type Lane = Arc<str>;
 
@@ -49,26 +48,26 @@ impl Key for ObjectKey {
 /// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done until an event comes.
+    /// Done until the next event.
     Done,
-    /// Done; look again after this long.
+    /// Done. Requeue after this time.
     Again(Duration),
-    /// Failed; look again with growing patience.
+    /// Failed. Requeue with back-off.
     Failed,
-    /// Failed because a server did not answer: the same, and until that lane has an answer again it gets one worker,
-    /// so that a silent server cannot keep all workers waiting.
+    /// Failed because a server did not answer. Requeue with back-off. Until the lane gets an answer again it has only one worker,
+    /// so that a silent server cannot occupy all workers.
     Unanswered,
 }
 
-/// Exponential back-off with jitter: `first` doubled per failure after the first, at most `longest`, times 0.5 to 1.
+/// Exponential back-off with jitter: `first` is doubled per failure after the first, up to `longest`, and multiplied by 0.5 to 1.
 pub fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
     let doubled = first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(16)));
     doubled.min(longest).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Most workers that one lane may have at a time beside others.
+/// Most workers of one lane while other lanes have some.
 const LANE_SHARE: usize = 8;
-/// Most that it may have while no other lane has any: half of all, so that another lane finds one at once.
+/// Most workers of one lane while no other lane has any: half of all, so that another lane finds a free one at once.
 const LONE_LANE_SHARE: usize = 16;
 
 /// A queue of [`Key`]s.
@@ -80,26 +79,26 @@ pub struct Queue<K: Key> {
 struct State<K: Key> {
     /// Ready keys by lane.
     lanes: BTreeMap<K::Lane, VecDeque<K>>,
-    /// Lanes with ready keys, in the order they are served.
+    /// Lanes with ready keys, in the order of service.
     turn: VecDeque<K::Lane>,
-    /// Since when each is ready.
+    /// Ready keys and the time since they are ready.
     ready: HashMap<K, Instant>,
-    /// Since when each is with a worker.
+    /// Running keys and the time since they run.
     running: HashMap<K, Instant>,
-    /// Workers per lane; no entry for none.
+    /// Workers per lane. No entry if there are none.
     busy: HashMap<K::Lane, usize>,
     /// Lanes whose last attempt got no answer.
     silent: HashSet<K::Lane>,
-    /// Keys to run again as soon as their present run ends.
+    /// Keys to run again as soon as their current run ends.
     dirty: HashSet<K>,
     due: BTreeSet<(Instant, K)>,
     due_at: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
-    /// Since when each key fails, without a success in between. Renewed patience does not end it.
+    /// Time of the first failure of each key since its last success. A reset of the back-off does not change it.
     failing_since: HashMap<K, Instant>,
-    /// A key that fails is tried again when it has failed for this long, however long its back-off is.
+    /// A failing key is retried once it has failed for this long, even if its back-off is longer.
     error_grace: Option<Duration>,
-    /// Until when each key rests, and the same in the order in which that ends.
+    /// End of the pause of each key, and the same pauses in the order of their ends.
     rests_until: HashMap<K, Instant>,
     rests: VecDeque<(Instant, K)>,
     metrics: Option<QueueMetrics>,
@@ -137,23 +136,23 @@ impl<K: Key> Queue<K> {
         state.metrics = Some(metrics);
     }
 
-    /// Tries each key that fails once more when it has failed for `grace`: only an attempt can report the error.
+    /// Retries each failing key once it has failed for `grace`, because only an attempt reports the error.
     pub fn report_after(&self, grace: Duration) {
         self.lock().error_grace = Some(grace);
     }
 
-    /// Time since the first failure of `key` after its last success. Zero if it does not fail.
+    /// Returns the time since the first failure of `key` after its last success. Zero if it does not fail.
     pub fn failing_for(&self, key: &K) -> Duration {
         self.lock().failing_since.get(key).map_or(Duration::ZERO, Instant::elapsed)
     }
 
-    /// Work on `key` now, or right after its present run.
+    /// Queues `key` now, or right after its current run.
     pub fn add(&self, key: K) {
         self.lock().add(key);
         self.wake.notify_one();
     }
 
-    /// Every key of `lane` that is waiting after a failure may try now, with its patience renewed.
+    /// Retries every failed key of `lane` now, and resets its back-off.
     pub fn retry_now(&self, lane: &K::Lane) {
         let mut state = self.lock();
         let failed: Vec<K> = state.failures.keys().filter(|key| key.lane() == *lane).cloned().collect();
@@ -165,7 +164,7 @@ impl<K: Key> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Every key that is waiting after a failure may try now, as with [`Self::retry_now`].
+    /// Retries every failed key now, as [`Self::retry_now`] does.
     pub fn retry_all_now(&self) {
         let mut state = self.lock();
         for key in std::mem::take(&mut state.failures).into_keys() {
@@ -175,7 +174,7 @@ impl<K: Key> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Drops a lane: its project is gone.
+    /// Removes a lane after its project is deleted.
     pub fn forget_lane(&self, lane: &K::Lane) {
         let mut state = self.lock();
         state.lanes.remove(lane);
@@ -187,10 +186,10 @@ impl<K: Key> Queue<K> {
         state.due.retain(|(_, key)| key.lane() != *lane);
         state.due_at.retain(|key, _| key.lane() != *lane);
         state.silent.remove(lane);
-        state.tell_depth();
+        state.report_depth();
     }
 
-    /// The next key, as soon as there is one. The caller must give it back with [`Self::finish`].
+    /// Waits for the next key. The caller must return it with [`Self::finish`].
     pub async fn next(&self) -> K {
         loop {
             let next_due = {
@@ -198,7 +197,7 @@ impl<K: Key> Queue<K> {
                 state.release_due(Instant::now());
                 if let Some(key) = state.take() {
                     if !state.turn.is_empty() {
-                        self.wake.notify_one(); // there is more: wake another worker
+                        self.wake.notify_one(); // more keys are ready: wake another worker
                     }
                     return key;
                 }
@@ -214,7 +213,7 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Gives `key` back. Returns the delay when it was held back for a failure.
+    /// Returns `key` to the queue after a run. The result is the back-off delay, if the run failed.
     pub fn finish(&self, key: K, outcome: Outcome) -> Option<Duration> {
         let mut state = self.lock();
         let worked = state.running.remove(&key).map(|since| since.elapsed());
@@ -249,7 +248,7 @@ impl<K: Key> Queue<K> {
         delay.filter(|_| failed)
     }
 
-    /// Keys ready to run.
+    /// Returns the number of ready keys.
     #[cfg(test)]
     pub fn depth(&self) -> usize {
         self.lock().ready.len()
@@ -270,7 +269,7 @@ impl<K: Key> State<K> {
             self.due.remove(&(at, key.clone()));
             self.due_at.remove(&key);
             if self.failures.contains_key(&key) {
-                // The event may be the cure, so it need not wait for long; nor may it turn failure into a hot loop.
+                // The event may have fixed the problem, so the delay is short. Some delay prevents a hot loop.
                 return self.hold(key, at.min(Instant::now() + RETRY_AFTER_EVENT));
             }
         }
@@ -284,7 +283,7 @@ impl<K: Key> State<K> {
         if let Some(metrics) = &self.metrics {
             metrics.added(1);
         }
-        self.tell_depth();
+        self.report_depth();
         let lane = key.lane();
         let keys = self.lanes.entry(lane.clone()).or_default();
         if keys.is_empty() {
@@ -308,13 +307,13 @@ impl<K: Key> State<K> {
         self.due.insert((at, key));
     }
 
-    /// Nothing of this key fails any more.
+    /// Forgets the failures of this key.
     fn succeeded(&mut self, key: &K) {
         self.failures.remove(key);
         self.failing_since.remove(key);
     }
 
-    /// Counts a failure. Returns the delay until the next attempt.
+    /// Counts a failure and returns the delay until the next attempt.
     fn failed(&mut self, key: &K) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         *failures += 1;
@@ -324,7 +323,7 @@ impl<K: Key> State<K> {
         left.map_or(delay, |left| delay.min(left))
     }
 
-    /// A run of this key has ended well.
+    /// Starts the pause of this key after a successful run.
     fn rest(&mut self, key: &K) {
         if K::REST.is_zero() {
             return;
@@ -371,25 +370,25 @@ impl<K: Key> State<K> {
             *self.busy.entry(lane).or_default() += 1;
             let waited = self.ready.remove(&key).map(|since| since.elapsed());
             if self.ready.is_empty() && self.ready.capacity() > ROOM {
-                self.ready.shrink_to_fit(); // at a start every key is ready
+                self.ready.shrink_to_fit(); // every key is ready at the start
             }
             self.running.insert(key.clone(), Instant::now());
             if let (Some(metrics), Some(waited)) = (&self.metrics, waited) {
                 metrics.taken(waited);
             }
-            self.tell_depth();
+            self.report_depth();
             return Some(key);
         }
         None
     }
 
-    fn tell_depth(&self) {
+    fn report_depth(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.depth(self.ready.len());
         }
     }
 
-    /// A worker of this lane is free again.
+    /// Releases a worker of this lane.
     fn leave(&mut self, lane: &K::Lane, outcome: Outcome) {
         if let Some(busy) = self.busy.get_mut(lane) {
             *busy -= 1;

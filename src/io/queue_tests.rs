@@ -24,7 +24,7 @@ fn key(lane: &'static str, name: &str) -> Named {
 }
 
 #[tokio::test]
-async fn a_key_runs_once_at_a_time_and_again_when_touched_meanwhile() {
+async fn queue_key_added_during_its_run_runs_again_afterwards() {
     let queue = Queue::default();
     queue.add(key("p", "a"));
     queue.add(key("p", "a"));
@@ -37,7 +37,7 @@ async fn a_key_runs_once_at_a_time_and_again_when_touched_meanwhile() {
 }
 
 #[tokio::test]
-async fn lanes_are_served_in_turn() {
+async fn queue_lanes_are_served_in_turn() {
     let queue = Queue::default();
     for n in 0..1000 {
         queue.add(key("big", &n.to_string()));
@@ -48,7 +48,7 @@ async fn lanes_are_served_in_turn() {
 }
 
 #[tokio::test]
-async fn a_lane_has_more_workers_while_it_is_the_only_one() {
+async fn queue_lone_lane_has_more_workers() {
     let queue = Queue::default();
     for n in 0..100 {
         queue.add(key("big", &n.to_string()));
@@ -69,7 +69,7 @@ async fn a_lane_has_more_workers_while_it_is_the_only_one() {
 }
 
 #[tokio::test]
-async fn a_silent_lane_keeps_one_worker_waiting_and_no_more() {
+async fn queue_silent_lane_has_one_worker() {
     let queue = Queue::default();
     for n in 0..20 {
         queue.add(key("silent", &n.to_string()));
@@ -88,7 +88,7 @@ async fn a_silent_lane_keeps_one_worker_waiting_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_held_back_longer_and_longer_until_a_success() {
+async fn queue_failing_key_backs_off_until_a_success() {
     let queue = Queue::default();
     let mut delays = Vec::new();
     queue.add(key("p", "a"));
@@ -106,7 +106,7 @@ async fn failures_are_held_back_longer_and_longer_until_a_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_brings_a_failing_key_forward_without_a_hot_loop() {
+async fn queue_event_shortens_the_back_off_without_a_hot_loop() {
     let queue = Queue::default();
     queue.add(key("p", "a"));
     for _ in 0..12 {
@@ -124,7 +124,7 @@ async fn an_event_brings_a_failing_key_forward_without_a_hot_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recovered_lane_tries_at_once() {
+async fn queue_recovered_lane_retries_at_once() {
     let queue = Queue::default();
     for lane in ["p", "q"] {
         queue.add(key(lane, "a"));
@@ -137,7 +137,7 @@ async fn a_recovered_lane_tries_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_overtakes_a_planned_look() {
+async fn queue_event_overtakes_a_planned_requeue() {
     let queue = Queue::default();
     queue.add(key("p", "a"));
     let running = queue.next().await;
@@ -147,32 +147,32 @@ async fn an_event_overtakes_a_planned_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_tells_what_it_does() {
+async fn queue_metrics_count_adds_retries_and_durations() {
     let metrics = Metrics::default();
     let queue = Queue::default();
     queue.add(key("p", "before"));
     queue.tell(metrics.queue("q"));
     queue.add(key("p", "a"));
     queue.add(key("p", "a"));
-    let told = |name: &str| {
+    let metric = |name: &str| {
         let text = metrics.text();
         let line =
             text.lines().find_map(|line| line.strip_prefix(&format!("{name}{{name=\"q\"}} "))).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse::<f64>().unwrap()
     };
-    assert_eq!((told("workqueue_depth"), told("workqueue_adds_total")), (2.0, 2.0));
+    assert_eq!((metric("workqueue_depth"), metric("workqueue_adds_total")), (2.0, 2.0));
     tokio::time::advance(Duration::from_secs(3)).await;
     let first = queue.next().await;
-    assert_eq!((told("workqueue_depth"), told("workqueue_queue_duration_seconds_sum")), (1.0, 3.0));
+    assert_eq!((metric("workqueue_depth"), metric("workqueue_queue_duration_seconds_sum")), (1.0, 3.0));
     tokio::time::advance(Duration::from_secs(2)).await;
     queue.finish(first, Outcome::Again(Duration::from_secs(9)));
-    assert_eq!((told("workqueue_work_duration_seconds_sum"), told("workqueue_retries_total")), (2.0, 1.0));
+    assert_eq!((metric("workqueue_work_duration_seconds_sum"), metric("workqueue_retries_total")), (2.0, 1.0));
     let second = queue.next().await;
     queue.finish(second, Outcome::Done);
-    assert_eq!((told("workqueue_depth"), told("workqueue_retries_total")), (0.0, 1.0));
+    assert_eq!((metric("workqueue_depth"), metric("workqueue_retries_total")), (0.0, 1.0));
 }
 
-/// A key that many events concern.
+/// A key with many events.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Restful(u8);
 
@@ -191,7 +191,7 @@ impl Key for Restful {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_rests_runs_once_for_all_that_happened_meanwhile() {
+async fn queue_pausing_key_runs_once_for_all_events() {
     let queue = Queue::default();
     let start = Instant::now();
     for rounds in 0..3 {
@@ -221,9 +221,9 @@ async fn a_key_that_rests_runs_once_for_all_that_happened_meanwhile() {
     assert!(queue.lock().rests_until.len() <= 1 && queue.lock().rests.len() <= 1);
 }
 
-/// All objects of a cell were one lane: a deployment waited for all that another project's had to do.
+/// All objects of a cell were in one lane, so a deployment waited for the work of other projects.
 #[tokio::test]
-async fn cell_namespace_with_many_objects_does_not_hold_up_another() {
+async fn queue_cell_namespace_with_many_objects_does_not_delay_another() {
     let queue = Queue::default();
     for n in 0..1000 {
         queue.add(ObjectKey::new("ns-large", &format!("web-{n}")));
@@ -233,9 +233,9 @@ async fn cell_namespace_with_many_objects_does_not_hold_up_another() {
     assert!(served.iter().any(|key| &*key.namespace == "ns-small"), "{served:?}");
 }
 
-/// An error is reported by an attempt alone: with the back-off as it is, none came between 13 s and 38 s.
+/// Only an attempt reports an error, and the back-off alone left a gap from 13 s to 38 s.
 #[tokio::test(start_paused = true)]
-async fn failing_key_is_tried_again_when_its_grace_ends() {
+async fn queue_failing_key_is_retried_when_its_grace_ends() {
     let (queue, grace) = (Queue::default(), Duration::from_secs(20));
     queue.report_after(grace);
     for _ in 0..20 {

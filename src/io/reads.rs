@@ -1,11 +1,11 @@
-//! How many objects are read from caches: counted in tests, and nowhere else.
+//! Counts the objects read from caches, in tests only.
 
 #[cfg(test)]
 thread_local! {
     static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// So many more have been read.
+/// Adds to the count.
 #[inline]
 pub(super) fn count(objects: usize) {
     #[cfg(test)]
@@ -14,7 +14,7 @@ pub(super) fn count(objects: usize) {
     let _ = objects;
 }
 
-/// How many this thread has read since it was asked last.
+/// Returns the count of this thread since the last call.
 #[cfg(test)]
 pub(crate) fn take() -> usize {
     READ.with(std::cell::Cell::take)

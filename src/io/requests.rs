@@ -1,4 +1,4 @@
-//! A layer of clients that reads each answer of an API server: it counts and times requests, and compares clocks.
+//! A client layer that sees each answer of an API server. It counts and times requests, and compares clocks.
 
 use std::{
     pin::Pin,
@@ -19,10 +19,10 @@ use tower_service::Service;
 use super::clock::Now;
 use crate::metrics::{Host, Metrics};
 
-/// A `Date` has whole seconds, and an answer takes a moment: less than this is no difference.
+/// A `Date` has whole seconds and an answer takes a moment, so a smaller difference is ignored.
 const RESOLUTION: i64 = 2;
 
-/// Counts the requests that go to one kind of API server.
+/// Counts the requests to one kind of API server.
 #[derive(Clone)]
 pub struct Meter {
     metrics: Metrics,
@@ -30,7 +30,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For requests to such a server.
+    /// Counts requests to such a server.
     pub fn new(metrics: &Metrics, host: Host) -> Self {
         Self { metrics: metrics.clone(), host }
     }
@@ -40,19 +40,19 @@ impl Meter {
     }
 }
 
-/// By how many seconds a server's clock is ahead of ours, as its last answer said. What stands in an object was written by the
-/// server's clock, and is compared with that clock alone.
+/// The difference between a server's clock and ours in seconds, as of its last answer. Times in objects were written by the
+/// server's clock and are compared with that clock only.
 #[derive(Clone, Debug, Default)]
 pub struct ServerClock(Arc<AtomicI64>);
 
 impl ServerClock {
-    /// The server's time while ours is `ours`. The same until the server has answered.
+    /// Returns the server's time at our time `ours`. Equal to `ours` until the server has answered.
     pub fn time(&self, ours: Timestamp) -> Timestamp {
         let ahead = SignedDuration::from_secs(self.0.load(Ordering::Relaxed));
         ours.checked_add(ahead).unwrap_or(ours)
     }
 
-    /// Compares clocks by an answer that arrived at `ours`, and its `Date`. An invalid date is ignored.
+    /// Updates the difference from the `Date` of an answer that arrived at `ours`. Ignores an invalid date.
     fn answered(&self, date: &[u8], ours: Timestamp) {
         let Ok(server) = DateTimeParser::new().parse_timestamp(date) else { return };
         let ahead = server.as_second().saturating_sub(ours.as_second());
@@ -60,7 +60,7 @@ impl ServerClock {
     }
 }
 
-/// A layer of a client that reads each answer.
+/// A client layer that sees each answer.
 #[derive(Clone)]
 pub(super) struct Observer {
     pub(super) meter: Option<Meter>,
@@ -75,7 +75,7 @@ impl<S> Layer<S> for Observer {
     }
 }
 
-/// A client's stack with an observer on it.
+/// A client's stack with an observer on top.
 #[derive(Clone)]
 pub(super) struct Observed<S> {
     inner: S,
@@ -115,10 +115,10 @@ where
     }
 }
 
-/// Stands for the code of a request without an answer, as in client-go.
+/// The code of a request without an answer, as in client-go.
 const NO_ANSWER: &str = "<error>";
 
-/// A request under way, counted as unanswered when it is given up.
+/// A request in progress. Dropping it counts it as unanswered.
 struct Unanswered<'a> {
     meter: Option<&'a Meter>,
     method: &'static str,
@@ -133,7 +133,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The method, of those that clients of API servers use.
+/// Returns the method as a label, one of those that clients of API servers use.
 fn method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -145,7 +145,7 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-/// The status code, of those that API servers and what stands before them answer with.
+/// Returns the status code as a label, one of those that API servers and proxies answer with.
 fn code(code: StatusCode) -> &'static str {
     const KNOWN: [(u16, &str); 21] = [
         (101, "101"),
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_come_from_closed_sets() {
+    fn requests_unknown_method_or_code_is_labelled_other() {
         for (given, label) in [(200, "200"), (409, "409"), (503, "503"), (299, "other"), (418, "other"), (999, "other")]
         {
             assert_eq!(code(StatusCode::from_u16(given).unwrap()), label);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_errors_and_what_is_given_up_are_counted() {
+    async fn requests_answered_failed_and_dropped_are_counted() {
         let metrics = Metrics::default();
         let ask = |answer: Option<u16>| {
             let inner = tower_service_fn(move || answer);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn server_time_follows_the_date_of_its_last_answer() {
+    fn server_clock_follows_the_date_of_the_last_answer() {
         let ours: Timestamp = "2026-05-01T12:00:00.5Z".parse().unwrap();
         let clock = ServerClock::default();
         assert_eq!(clock.time(ours), ours, "nothing is known");

@@ -1,4 +1,4 @@
-//! Questions to an API server that store nothing: who are we there, and may somebody do something.
+//! Reviews by an API server, which store nothing: our own identity, and the permissions of users. Also short lists.
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
@@ -21,10 +21,10 @@ const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const TOKEN: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// The user that an API server knows us as. `plane` is for people.
+/// Returns our user on an API server. `plane` is for people.
 ///
 /// # Errors
-/// Also when the server does not say.
+/// Also if the server names no user.
 pub async fn own(connection: &Connection, plane: &str) -> Result<Own, Error> {
     let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let what = || format!("create selfsubjectreview in {plane}");
@@ -39,7 +39,7 @@ pub async fn own(connection: &Connection, plane: &str) -> Result<Own, Error> {
 /// Sends a SubjectAccessReview.
 ///
 /// # Errors
-/// When it says nothing.
+/// If there is no answer.
 pub async fn access(connection: &Connection, plane: &str, review: &Value) -> Result<Value, Error> {
     post(connection, ACCESS, review, || format!("create subjectaccessreview in {plane}")).await
 }
@@ -47,7 +47,7 @@ pub async fn access(connection: &Connection, plane: &str, review: &Value) -> Res
 /// Sends a TokenReview of this token. The answer repeats the token, so the connection is one for confidential content.
 ///
 /// # Errors
-/// When it says nothing.
+/// If there is no answer.
 pub async fn token(connection: &Connection, plane: &str, token: &str) -> Result<Value, Error> {
     let question = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
@@ -57,10 +57,10 @@ pub async fn token(connection: &Connection, plane: &str, token: &str) -> Result<
     send(connection, &client, TOKEN, &question, what).await.map_err(scrubbed)
 }
 
-/// The uid of every object of a kind in a namespace, by name; of each page nothing else is kept.
+/// Returns the uid of every object of a kind in a namespace, by name. Keeps nothing else of a page.
 ///
 /// # Errors
-/// When a page does not come.
+/// If a page cannot be read.
 pub async fn uids_in(
     connection: &Connection,
     plane: &str,
@@ -79,10 +79,10 @@ pub async fn uids_in(
     Ok(found)
 }
 
-/// Every object of a kind on a control plane.
+/// Returns every object of a kind on a control plane.
 ///
 /// # Errors
-/// When a page does not come.
+/// If a page cannot be read.
 pub async fn all<K>(connection: &Connection, plane: &str) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -1,4 +1,4 @@
-//! Equal values that are in use, kept once.
+//! Shares equal values that are in use.
 
 use std::{
     any::{Any, TypeId},
@@ -10,10 +10,10 @@ use std::{
 
 use serde::Serialize;
 
-/// Fewest values of a type among which it is worth looking for those that are no longer in use.
+/// Fewest values of a type before unused ones are searched for.
 const FEW: usize = 64;
 
-/// The values by their type.
+/// The values by type.
 static ALL: LazyLock<Mutex<HashMap<TypeId, Box<dyn Known>>>> = LazyLock::new(Mutex::default);
 
 fn all() -> MutexGuard<'static, HashMap<TypeId, Box<dyn Known>>> {
@@ -22,14 +22,14 @@ fn all() -> MutexGuard<'static, HashMap<TypeId, Box<dyn Known>>> {
 
 /// The values of one type.
 trait Known: Any + Send {
-    /// Gives back the memory of values that are no longer in use.
+    /// Frees the memory of unused values.
     fn clean(&mut self);
 }
 
 struct Values<T: ?Sized> {
-    /// By digest; of two values with one digest the last is shared.
+    /// Values by digest. Of two values with the same digest, the last is shared.
     known: HashMap<u64, Weak<T>>,
-    /// Number of values above which it is looked again for those that are no longer in use.
+    /// Number of values above which unused ones are searched for.
     room: usize,
 }
 
@@ -59,7 +59,7 @@ where
     values.downcast_mut().map(act)
 }
 
-/// The value that is equal to this one and in use, if there is one; else this one.
+/// Returns an equal value that is in use, else this one.
 pub fn share<T>(value: Arc<T>) -> Arc<T>
 where
     T: Serialize + PartialEq + Send + Sync + ?Sized + 'static,
@@ -78,7 +78,7 @@ where
     shared.unwrap_or(value)
 }
 
-/// The value that is equal to this one, if it is in use.
+/// Returns an equal value that is in use.
 pub fn find<T>(value: &T) -> Option<Arc<T>>
 where
     T: Serialize + PartialEq + Send + Sync + ?Sized + 'static,
@@ -87,12 +87,12 @@ where
     with(|values: &mut Values<T>| values.get(digest, value)).flatten()
 }
 
-/// Gives back the memory of values that are no longer in use: where no value is shared, nothing else does.
+/// Frees the memory of unused values. Without new shared values, nothing else does.
 pub fn clean() {
     all().values_mut().for_each(|values| values.clean());
 }
 
-/// Digest of the JSON of a value, without making the text.
+/// Returns a digest of the JSON of a value, without building the text.
 fn digest<T: Serialize + ?Sized>(value: &T) -> Option<u64> {
     struct Digest(DefaultHasher);
     impl io::Write for Digest {
@@ -113,7 +113,7 @@ fn digest<T: Serialize + ?Sized>(value: &T) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A type of this test alone: the values of all others are shared with other tests.
+    /// A type of this test only. The values of other types are shared with other tests.
     #[derive(Debug, PartialEq, Serialize)]
     struct Value(usize);
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_values_equal_are_one_while_in_use() {
+    fn shared_equal_values_are_one_while_in_use() {
         let first = share(Arc::new(Value(1)));
         assert!(Arc::ptr_eq(&first, &share(Arc::new(Value(1)))));
         assert!(!Arc::ptr_eq(&first, &share(Arc::new(Value(2)))));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_texts_of_one_type_each_have_their_own_values() {
+    fn shared_unsized_values_are_shared_by_type() {
         let text: Arc<str> = share("of this test".into());
         assert!(Arc::ptr_eq(&text, &share("of this test".into())));
         let list: Arc<[u8]> = share(vec![1].into());

@@ -1,8 +1,8 @@
-//! The cache behind a watch: what decisions need of each object, found by name or by index.
+//! The cache behind a watch. It holds the facts of each object that decisions need, found by name or by index.
 //!
-//! It takes the answers to our own writes as well, so that a reconcile never judges an object older than its own last
-//! write. Versions only ever go forward; an answer that the watch has already passed is dropped. A complete list that is older
-//! than what was seen is another history (an etcd restored from a backup): nothing of what is kept is true any more.
+//! It also takes the answers to our own writes, so a reconcile never sees an object older than its last write. Versions only move
+//! forward, and an answer that the watch has already passed is dropped. If a complete list is older than the cache, etcd was
+//! restored from a backup, and the cached content is invalid.
 
 use std::{
     borrow::Borrow,
@@ -17,11 +17,11 @@ use std::{
 pub use super::cache::{Before, Cache, Change, Incoming, Inherit, ObjectKey, Only};
 use super::{reads::count as counted, uid::Uid};
 
-/// How an object came in.
+/// The source of an object.
 #[derive(Clone, Copy)]
 enum Origin {
     Watch,
-    /// In a complete list of this version; `rewound`: it is older than what was seen.
+    /// A complete list of this version. `rewound`: the list is older than the cache.
     List {
         version: u64,
         rewound: bool,
@@ -59,7 +59,7 @@ impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
     }
 }
 
-/// A value under which objects are found beside their names.
+/// A value that objects are indexed by.
 pub trait IndexValue: Hash + Eq + Send + Sync + 'static {}
 
 impl<I: Hash + Eq + Send + Sync + 'static> IndexValue for I {}
@@ -75,19 +75,19 @@ pub struct Store<V, I = String> {
     wants: fn(&ObjectKey) -> bool,
     inherit: Option<Inherit<V>>,
     synced: AtomicBool,
-    /// Whether the watch is believed to bring every change.
+    /// True if the watch delivers every change, as far as we know.
     live: AtomicBool,
-    /// How often something has changed.
+    /// Counts the changes.
     changes: AtomicU64,
     listener: OnceLock<Listener<V>>,
     on_readable: OnceLock<NamespaceListener>,
 }
 
 struct Inner<V, I> {
-    /// By keys that are shared with `by_index`: an object has several places there.
+    /// By keys that are shared with `by_index`, where an object has several places.
     entries: HashMap<Arc<ObjectKey>, Slot<V>>,
     by_index: HashMap<I, BTreeSet<Arc<ObjectKey>>>,
-    /// Entries without a value; there are hardly ever any.
+    /// Entries without a value. There are hardly ever any.
     unreadable: BTreeSet<ObjectKey>,
     /// Newest version that the watch has delivered.
     passed: u64,
@@ -100,12 +100,12 @@ struct Slot<V> {
 }
 
 impl<V, I: IndexValue> Store<V, I> {
-    /// An empty cache; `index` gives the other names under which an object is looked for.
+    /// Creates an empty cache. `index` returns the index values of an object.
     pub fn new(index: Index<V, I>) -> Self {
         Self::of_those(|_| true, index)
     }
 
-    /// An empty cache for objects with these keys alone.
+    /// Creates an empty cache for objects with these keys only.
     pub fn of_those(wants: fn(&ObjectKey) -> bool, index: Index<V, I>) -> Self {
         let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), unreadable: BTreeSet::new(), passed: 0 };
         Self {
@@ -121,54 +121,54 @@ impl<V, I: IndexValue> Store<V, I> {
         }
     }
 
-    /// An empty cache of objects that keep something which only their history shows.
+    /// Creates an empty cache of objects that inherit facts of their earlier versions.
     pub fn inheriting(inherit: Inherit<V>, index: Index<V, I>) -> Self {
         Self { inherit: Some(inherit), ..Self::new(index) }
     }
 
-    /// Called for each change. Set once, before the watch begins.
+    /// Sets the listener for changes. Call it once, before the watch starts.
     pub fn listen(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Called with a namespace in which everything can be read again: whoever waited for [`Self::has_unreadable`] to end may
-    /// look now. Set once, before the watch begins.
+    /// Sets the listener for namespaces in which every object can be decoded again, so that waiting work may continue. Call it
+    /// once, before the watch starts.
     pub fn listen_readable(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.on_readable.set(Box::new(listener));
     }
 
-    /// Whether the first list is in. Before that, nothing is known to be absent.
+    /// True if the first list is complete. Before that, no object is known to be absent.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Whether the first list is in and the watch works: what is known is the present, as far as anybody can know.
+    /// True if the first list is complete and the watch works. Then the cache is as current as it can be.
     pub fn is_live(&self) -> bool {
         self.is_synced() && self.live.load(Ordering::Acquire)
     }
 
-    /// The watch works, or does not.
+    /// Sets if the watch works.
     pub fn set_live(&self, live: bool) {
         self.live.store(live, Ordering::Release);
     }
 
-    /// The object of this name.
+    /// Returns the object of this name.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         counted(1);
         self.read().entries.get(key)?.value.clone()
     }
 
-    /// The version of the object of this name.
+    /// Returns the version of the object of this name.
     pub fn version(&self, key: &ObjectKey) -> Option<u64> {
         self.read().entries.get(key).map(|slot| slot.version)
     }
 
-    /// Whether the object of this name is there, be it readable or not.
+    /// True if the object of this name exists, even if it cannot be decoded.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         self.read().entries.contains_key(key)
     }
 
-    /// Every object under this index value, sorted by key.
+    /// Returns every object of this index value, sorted by key.
     pub fn by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<Arc<V>>
     where
         I: Borrow<Q>,
@@ -178,7 +178,7 @@ impl<V, I: IndexValue> Store<V, I> {
         keys.inspect(|_| counted(1)).filter_map(|key| inner.entries.get(key)?.value.clone()).collect()
     }
 
-    /// Every object under this index value that can be read, with its key, sorted by key.
+    /// Returns every object of this index value that can be decoded, with its key, sorted by key.
     pub fn entries_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<(ObjectKey, Arc<V>)>
     where
         I: Borrow<Q>,
@@ -190,7 +190,7 @@ impl<V, I: IndexValue> Store<V, I> {
             .collect()
     }
 
-    /// Keys under this index value.
+    /// Returns the keys of this index value.
     pub fn keys_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<ObjectKey>
     where
         I: Borrow<Q>,
@@ -200,7 +200,7 @@ impl<V, I: IndexValue> Store<V, I> {
         keys.inspect(|_| counted(1)).map(|key| (**key).clone()).collect()
     }
 
-    /// How many objects are under this index value.
+    /// Returns the number of objects of this index value.
     pub fn count_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> usize
     where
         I: Borrow<Q>,
@@ -208,17 +208,17 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().by_index.get(value).map_or(0, |keys| keys.len())
     }
 
-    /// Every key.
+    /// Returns every key.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.read().entries.keys().inspect(|_| counted(1)).map(|key| (**key).clone()).collect()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn count(&self) -> usize {
         self.read().entries.len()
     }
 
-    /// Every object that can be read, with its key.
+    /// Returns every object that can be decoded, with its key.
     pub fn entries(&self) -> Vec<(ObjectKey, Arc<V>)> {
         let inner = self.read();
         inner
@@ -229,27 +229,27 @@ impl<V, I: IndexValue> Store<V, I> {
             .collect()
     }
 
-    /// Every object.
+    /// Returns every object that can be decoded.
     pub fn values(&self) -> Vec<Arc<V>> {
         self.read().entries.values().inspect(|_| counted(1)).filter_map(|slot| slot.value.clone()).collect()
     }
 
-    /// How often something has changed so far: what was concluded from all objects holds as long as this is the same.
+    /// Returns the number of changes so far. A conclusion from all objects holds while this is the same.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The watch delivered this object.
+    /// Takes an object that the watch delivered.
     pub fn observe(&self, object: Incoming<V>) {
         self.take(object, Origin::Watch);
     }
 
-    /// Our own write was answered with this object.
+    /// Takes the answer to our own write.
     pub fn wrote(&self, object: Incoming<V>) {
         self.take(object, Origin::OwnWrite);
     }
 
-    /// The object with this uid is gone.
+    /// Removes the object with this uid.
     pub fn forget(&self, key: &ObjectKey, uid: &str) {
         let (old, readable) = {
             let mut inner = self.write();
@@ -264,7 +264,7 @@ impl<V, I: IndexValue> Store<V, I> {
         self.notify(&Change { key, old: old.as_ref(), new: None }, readable);
     }
 
-    /// The watch has delivered everything up to this version.
+    /// Records that the watch has delivered everything up to this version.
     pub fn pass(&self, version: u64) {
         let mut inner = self.write();
         inner.passed = inner.passed.max(version);
@@ -277,10 +277,10 @@ impl<V, I: IndexValue> Store<V, I> {
             let mut inner = self.write();
             match origin {
                 Origin::Watch => inner.passed = inner.passed.max(version),
-                Origin::OwnWrite if version <= inner.passed => return, // the watch is past it, and may have seen it deleted
+                Origin::OwnWrite if version <= inner.passed => return, // the watch is newer, and may have seen the deletion
                 Origin::OwnWrite => {}
-                // At its version, a complete list has the newest of everything: what is newer here, and not newer than the
-                // list, is of another history.
+                // A complete list contains the newest version of everything. A cached version that is newer than the listed
+                // object but not newer than the list is from before a restore.
                 Origin::List { version: of_list, rewound } => {
                     let newer = |slot: &Slot<V>| slot.version > of_list && !rewound;
                     let same = |slot: &Slot<V>| slot.uid == uid && slot.version == version && version > 0;
@@ -289,7 +289,7 @@ impl<V, I: IndexValue> Store<V, I> {
                     }
                 }
             }
-            // Whatever its uid: a late event of an object that is gone must not take the place of the one made after it.
+            // This holds for any uid: a late event of a deleted object must not replace the object created after it.
             let listed = matches!(origin, Origin::List { .. });
             let stands = |slot: &Slot<V>| slot.version >= version && version > 0;
             if !listed && inner.entries.get(&key).is_some_and(stands) {
@@ -321,7 +321,8 @@ impl<V, I: IndexValue> Store<V, I> {
         self.notify(&Change { key: &key, old: old.as_ref(), new: value.as_ref() }, readable);
     }
 
-    /// Passes a change on. `readable`: whether it was the last of its namespace that could not be read.
+    /// Notifies the listeners of a change. `readable`: true if this was the last object of its namespace that could not be
+    /// decoded.
     fn notify(&self, change: &Change<'_, V>, readable: bool) {
         self.changes.fetch_add(1, Ordering::Release);
         if let Some(listener) = self.listener.get() {
@@ -348,7 +349,7 @@ impl<V> Slot<V> {
 }
 
 impl<V, I: IndexValue> Inner<V, I> {
-    /// Whether a complete list at `version` is older than what was seen.
+    /// True if a complete list at `version` is older than the cache.
     fn is_rewound(&self, version: u64) -> bool {
         version > 0 && version < self.passed
     }
@@ -357,7 +358,8 @@ impl<V, I: IndexValue> Inner<V, I> {
         self.unreadable.iter().any(|key| &*key.namespace == namespace)
     }
 
-    /// The object with this key is gone, or can be read. Whether it was the last of its namespace that could not be.
+    /// Records that the object with this key is deleted or can be decoded. True if it was the last one of its namespace that
+    /// could not be.
     fn becomes_readable(&mut self, key: &ObjectKey) -> bool {
         self.unreadable.remove(key) && !self.has_unreadable(&key.namespace)
     }

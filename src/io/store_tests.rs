@@ -15,7 +15,7 @@ fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {
     (store, log)
 }
 
-/// Takes a list over; returns true if it was older than what was seen.
+/// Takes a list and returns true if it was older than the cache.
 fn replace(store: &Store<&'static str>, objects: Vec<Incoming<&'static str>>, version: u64) -> bool {
     let older = store.is_older(&objects, version);
     store.replace(objects, version);
@@ -23,7 +23,7 @@ fn replace(store: &Store<&'static str>, objects: Vec<Incoming<&'static str>>, ve
 }
 
 #[test]
-fn own_writes_are_seen_at_once_and_reported_once() {
+fn store_own_write_is_visible_at_once_and_notified_once() {
     let (store, log) = store();
     store.replace(vec![object("a", "1", 5, "x")], 5);
     store.wrote(object("a", "1", 6, "y"));
@@ -34,7 +34,7 @@ fn own_writes_are_seen_at_once_and_reported_once() {
 }
 
 #[test]
-fn an_answer_that_comes_late_raises_no_ghost() {
+fn store_late_answer_does_not_restore_a_deleted_object() {
     let (store, _) = store();
     store.replace(vec![], 5);
     store.observe(object("a", "1", 6, "x"));
@@ -45,7 +45,7 @@ fn an_answer_that_comes_late_raises_no_ghost() {
 }
 
 #[test]
-fn a_list_shows_deletions_that_no_event_brought() {
+fn store_list_removes_objects_deleted_without_an_event() {
     let (store, log) = store();
     store.replace(vec![object("a", "1", 1, "x"), object("b", "2", 2, "x")], 2);
     store.wrote(object("c", "3", 9, "x"));
@@ -56,7 +56,7 @@ fn a_list_shows_deletions_that_no_event_brought() {
 }
 
 #[test]
-fn a_namesake_with_another_uid_is_not_forgotten() {
+fn store_deletion_of_an_old_uid_keeps_the_newer_object() {
     let (store, _) = store();
     store.replace(vec![object("a", "new", 5, "x")], 5);
     store.forget(&ObjectKey::new("ns", "a"), "old");
@@ -64,7 +64,7 @@ fn a_namesake_with_another_uid_is_not_forgotten() {
 }
 
 #[test]
-fn unreadable_is_not_absent() {
+fn store_unreadable_object_is_not_absent() {
     let (store, _) = store();
     store.replace(vec![Incoming { value: None, ..object("a", "1", 1, "x") }], 1);
     assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
@@ -74,9 +74,9 @@ fn unreadable_is_not_absent() {
     assert!(!store.has_unreadable("ns"));
 }
 
-/// Found by reading: whoever waited for the end of it waited for the next list, which may be days away.
+/// Work that waited for objects to become readable waited until the next list, which may take days.
 #[test]
-fn the_end_of_the_last_unreadable_object_of_a_namespace_is_heard() {
+fn store_last_unreadable_object_of_a_namespace_notifies_when_it_ends() {
     let (store, _) = store();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let log = heard.clone();
@@ -100,9 +100,9 @@ fn the_end_of_the_last_unreadable_object_of_a_namespace_is_heard() {
     assert_eq!(all, ["ns", "ns", "other"], "a list ends it as well");
 }
 
-/// Found by reading: our own answer was there first, and the event of the object before it came late.
+/// Our own answer arrived first, and then a late event replaced the object with its predecessor.
 #[test]
-fn a_late_event_of_an_old_uid_does_not_replace_the_newer_object() {
+fn store_late_event_of_an_old_uid_does_not_replace_the_newer_object() {
     let (store, _) = store();
     store.replace(vec![object("a", "old", 3, "x")], 3);
     store.forget(&ObjectKey::new("ns", "a"), "old");
@@ -113,9 +113,9 @@ fn a_late_event_of_an_old_uid_does_not_replace_the_newer_object() {
     assert!(store.contains(&ObjectKey::new("ns", "a")), "nor does its end take it away");
 }
 
-/// Found by reading: a hub whose etcd was made anew had nothing that is listed believed until it had counted far enough.
+/// With a new etcd of the hub, no listed object was accepted until its versions had grown enough.
 #[test]
-fn a_list_is_believed_whatever_was_known_before_it() {
+fn store_list_of_a_new_etcd_replaces_the_cache() {
     let key = ObjectKey::new("ns", "a");
     let kept = |known: u64, uid: &str, version: u64, list: u64| {
         let (store, _) = store();
@@ -129,7 +129,7 @@ fn a_list_is_believed_whatever_was_known_before_it() {
     assert_eq!(kept(900, "new", 3, 5).as_deref(), Some(&"y"), "another etcd");
     assert_eq!(kept(900, "old", 850, 860).as_deref(), Some(&"y"), "a backup");
     assert_eq!(kept(900, "new", 3, 950).as_deref(), Some(&"y"), "another etcd, that has counted further by now");
-    // What was written after the list was taken is not in it.
+    // An object written after the list was taken is not in the list.
     let (store, _) = store();
     store.replace(vec![object("a", "old", 3, "x")], 3);
     store.wrote(object("a", "new", 9, "z"));
@@ -137,30 +137,29 @@ fn a_list_is_believed_whatever_was_known_before_it() {
     assert_eq!(store.get(&key).as_deref(), Some(&"z"));
 }
 
-/// Found by reading: an etcd that was restored from a backup was believed never. What it had lost lived on, and what was in
-/// it as it had been was taken for old.
+/// After a restore of etcd from a backup, lost objects stayed in the cache and restored ones were ignored as old.
 #[test]
-fn a_list_that_is_older_than_what_was_seen_is_another_history() {
+fn store_list_older_than_the_cache_replaces_it() {
     let (store, log) = store();
     store.replace(vec![object("a", "1", 5, "x"), object("b", "2", 20, "later"), object("c", "3", 4, "x")], 20);
     store.pass(30);
     store.wrote(object("d", "4", 31, "mine"));
     let heard = log.lock().unwrap().len();
-    // As it was at 10: `b` had other content, `d` was not there.
+    // The state at version 10: `b` had other content, and `d` did not exist.
     let earlier = vec![object("a", "1", 5, "x"), object("b", "2", 7, "earlier"), object("c", "3", 4, "x")];
     assert!(replace(&store, earlier, 10));
     assert_eq!(store.get(&ObjectKey::new("ns", "d")), None);
     assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"earlier"));
     assert_eq!(log.lock().unwrap().len(), heard + 2, "what has not changed is no news");
-    // It counts on from there: the answers to our writes are taken again.
+    // Versions continue from there, and answers to our writes are accepted again.
     store.wrote(object("d", "5", 11, "again"));
     assert_eq!(store.get(&ObjectKey::new("ns", "d")).as_deref(), Some(&"again"));
     assert!(!replace(&store, vec![object("d", "5", 11, "again")], 12) && store.count() == 1);
 }
 
-/// A restore may raise the revisions, so that no list looks old; its objects do.
+/// A restore may raise the revisions. Then no list looks old, but its objects do.
 #[test]
-fn a_complete_list_is_right_about_whatever_is_not_newer_than_itself() {
+fn store_list_with_older_objects_replaces_all_that_is_not_newer() {
     let (store, _) = store();
     store.replace(vec![object("a", "1", 20, "later"), object("b", "2", 20, "x")], 20);
     store.wrote(object("b", "2", 1002, "mine"));
@@ -170,9 +169,9 @@ fn a_complete_list_is_right_about_whatever_is_not_newer_than_itself() {
     assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"mine"), "written after the list was taken");
 }
 
-/// Found by reading: what was not to be kept was kept once it came as an answer, and never heard of again.
+/// An object that must not be cached was cached when it came as an answer, and never updated.
 #[test]
-fn what_is_not_to_be_kept_comes_by_no_way_and_goes_when_it_turns_into_that() {
+fn store_object_outside_the_filter_is_never_cached() {
     let (store, _) = store();
     let only = Only { cache: store.clone(), about: |value: &&str| *value != "copy" };
     let get = |name: &str| store.get(&ObjectKey::new("ns", name)).map(|value| *value);

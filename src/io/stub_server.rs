@@ -1,4 +1,4 @@
-//! A server for tests, with the answers that a test gives.
+//! A server with the answers of a test.
 
 use std::{
     convert::Infallible,
@@ -16,29 +16,29 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// A request as the server saw it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// Method and path.
     pub(crate) line: String,
-    /// Body; empty if the request had none.
+    /// The body. Empty if the request had none.
     pub(crate) body: String,
 }
 
-/// The HTTP status and the body that answer a request.
+/// Returns the HTTP status and the body that answer a request.
 pub(crate) trait Answer: Fn(&Seen) -> (u16, Value) + Send + Sync + 'static {}
 
 impl<F: Fn(&Seen) -> (u16, Value) + Send + Sync + 'static> Answer for F {}
 
-/// A running server. It ends with the test's runtime.
+/// A running server. It ends with the runtime of the test.
 pub(crate) struct StubServer {
-    /// Where it listens.
+    /// Its URL.
     pub(crate) url: String,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl StubServer {
-    /// Starts one. `date`: the header of all answers.
+    /// Starts a server. `date`: the `Date` header of all answers.
     pub(crate) async fn start(date: Option<String>, answer: impl Answer) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -57,7 +57,7 @@ impl StubServer {
         Self { url, seen }
     }
 
-    /// The requests so far, in the order in which they arrived.
+    /// Returns the requests so far, in the order of their arrival.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -81,7 +81,7 @@ async fn respond(
     Ok(response.body(Full::from(body.to_string())).unwrap())
 }
 
-/// The answer for an object that is not there.
+/// Returns the answer for an absent object.
 pub(crate) fn not_found(plural: &str, name: &str) -> (u16, Value) {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,

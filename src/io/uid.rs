@@ -1,13 +1,13 @@
-//! Uids as caches keep them: there is one of every object, and it is looked at only where two are compared.
+//! Uids in caches. Every object has one, and it is read only to compare two.
 
 use std::fmt;
 
 use crate::api::names;
 
-/// Where the hyphens of a UUID stand, by the number of hexadecimal digits before them.
+/// Positions of the hyphens of a UUID, by the number of hexadecimal digits before them.
 const HYPHENS: [usize; 4] = [8, 12, 16, 20];
 
-/// A uid: the sixteen bytes of a UUID where it is written as API servers write them, else its text.
+/// A uid: the sixteen bytes of a UUID in the canonical form of API servers, else its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Uid {
     Uuid([u8; 16]),
@@ -36,7 +36,7 @@ impl fmt::Display for Uid {
     }
 }
 
-/// The bytes of a UUID. Other spellings of the same number are other uids.
+/// Returns the bytes of a UUID. Another spelling of the same number is another uid.
 fn uuid(text: &str) -> Option<[u8; 16]> {
     if !names::is_uuid(text) {
         return None;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_is_what_it_was_and_no_other_one() {
+    fn uid_any_text_is_preserved() {
         let canonical = "1b8a1d44-6a3e-4c52-9d0a-3e0f5a6f7d21";
         assert!(matches!(Uid::of(canonical), Uid::Uuid(_)));
         let others = [

@@ -1,9 +1,9 @@
-//! The only constructor of watches: list in pages, then watch, for ever.
+//! The only constructor of watches: list in pages, then watch, forever.
 //!
-//! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could tell a quiet watch from a dead one or
-//! say in `/readyz` when a failing one has recovered; this loop is kube's `list` and `watch` calls with that kept visible.
-//! Each watch is a task of its own with its own back-off: one that fails delays no other. The server ends each watch
-//! call after [`Timing::watch_lifetime`]; one that stays silent for longer than [`Timing::watch_silence`] is dead and replaced.
+//! kube's `watcher` hides bookmarks and silent reconnects. With it, a quiet watch looks like a dead one, and `/readyz` cannot
+//! report that a failing one has recovered. This loop uses kube's `list` and `watch` calls and keeps both visible. Each watch is
+//! a task with its own back-off, so a failing one delays no other. The server ends each watch call after
+//! [`Timing::watch_lifetime`]. A call that is silent for longer than [`Timing::watch_silence`] counts as dead and is replaced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,41 +24,41 @@ use super::{
 };
 use crate::{metrics::Metrics, timing::Timing};
 
-/// How much sooner than it was asked to a server ends a watch call.
+/// A server may end a watch call this much earlier than requested.
 const EARLY: Duration = Duration::from_secs(1);
-/// Objects per page of a list of metadata, where all are kept.
+/// Objects per page of a metadata list whose objects are all kept.
 pub const PAGE_SIZE: u32 = 200;
-/// Objects per page of a list of whole ones. A page is in memory as the server sends it and as it is read, for each of the
-/// lists that begin with the process; what is kept of each object is packed as its page comes in.
+/// Objects per page of a list of whole objects. Each list of the start holds a page as sent and as decoded. The cached values are
+/// packed as each page arrives.
 pub const WHOLE_PAGE_SIZE: u32 = 50;
 
-/// What a watch needs to run.
+/// The parameters of a watch.
 pub struct Watch<W: Watched, V> {
-    /// The kind of the objects, as far as their type does not say it.
+    /// The kind of the objects, if their type does not define it.
     pub kind: W::DynamicType,
-    /// The way to the objects.
+    /// The connection to the objects.
     pub connection: Connection,
-    /// Where they are, for people: `project single`, `hub`.
+    /// Their control plane, for people: `project single`, `hub`.
     pub place: String,
     /// The kind of that control plane, in metrics.
     pub plane: &'static str,
-    /// Label selector; empty for all.
+    /// Label selector. Empty for all objects.
     pub selector: String,
-    /// What is kept of each object.
+    /// Makes the cached value of an object.
     pub keep: fn(W::Object) -> V,
-    /// Where it is kept.
+    /// The cache.
     pub cache: Arc<dyn Cache<V>>,
-    /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
+    /// Called after each complete list, and when a failing watch recovers. Failed work may then be retried.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
-    /// Objects per page of a list: few where hardly any of them are kept.
+    /// Objects per page of a list. Small if hardly any of them are kept.
     pub page: u32,
-    /// Whether this is one tenant's among many, see [`Health::tenant_watch`].
+    /// True if this is the watch of one tenant among many, see [`Health::tenant_watch`].
     pub tenant: bool,
     /// Readiness and liveness.
     pub health: Health,
     /// Counters.
     pub metrics: Metrics,
-    /// How long to wait for what.
+    /// Timeouts.
     pub timing: Timing,
 }
 
@@ -66,7 +66,7 @@ impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
 where
     W::Object: Send,
 {
-    /// Starts the watch; it ends with `stop`.
+    /// Starts the watch. It ends with `stop`.
     pub fn start(self, stop: CancellationToken) {
         let entry = self.health.watch_in(&W::plural(&self.kind), &self.place, self.tenant);
         tokio::spawn(async move {
@@ -79,29 +79,30 @@ where
 
     async fn run(&self, entry: &Entry) {
         let mut failures = 0;
-        // How often in a row the server has not known the version of the list that it had just given.
+        // Counts in a row the lists whose version the server rejected right afterwards.
         let mut expired_lists = 0_u32;
         let mut histories = self.connection.histories();
-        // The history that the cache is of.
-        let mut of = *histories.borrow();
+        // The restore count that the cache reflects.
+        let mut cached_history = *histories.borrow();
         loop {
             let known = *histories.borrow_and_update();
-            let listed = self.list(entry, known != of).await;
+            let listed = self.list(entry, known != cached_history).await;
             let listed = listed.map(|(version, another_history)| {
-                // Whoever was told of it tells nobody; where somebody has told meanwhile, all list again as it is.
-                if another_history && known == of && *histories.borrow() == known {
+                // If another watch reported this restore, do not report it again. If one was reported during
+                // the list, all watches list again.
+                if another_history && known == cached_history && *histories.borrow() == known {
                     self.connection.another_history();
                     histories.mark_unchanged();
-                    of = *histories.borrow();
+                    cached_history = *histories.borrow();
                 } else {
-                    of = known;
+                    cached_history = known;
                 }
                 version
             });
-            // That a list succeeds proves no watch: patience ends with one that works.
+            // A successful list does not prove the watch. The back-off is reset by a working watch.
             let Some(version) = self.settle(entry, listed, &mut failures).await else { continue };
             if expired_lists > 1 {
-                // That it gives lists, and takes each back at once, is no end of it.
+                // A server that returns lists and expires each at once has not recovered.
                 entry.listed();
                 self.cache.set_live(false);
             } else {
@@ -112,7 +113,7 @@ where
         }
     }
 
-    /// Watches from this version on, with one call after the other, until all has to be listed again.
+    /// Watches from this version on, one call after the other, until everything must be listed again.
     async fn keep_watching(
         &self,
         entry: &Entry,
@@ -121,9 +122,9 @@ where
         expired_lists: &mut u32,
         histories: &mut tokio::sync::watch::Receiver<u64>,
     ) {
-        // Whether the server may have another history by now: a watch from a version of its future is silent for ever.
+        // True if etcd may have been restored. A watch from a future version is silent forever.
         let mut doubtful = false;
-        // Whether the last watch was silent for too long, though its server answered when it was asked.
+        // True if the last watch was silent for too long although its server answered a request.
         let mut excused = false;
         loop {
             if doubtful {
@@ -134,7 +135,7 @@ where
                         let away = error.is_of_transport();
                         self.settle::<()>(entry, Err(error), failures).await;
                         if away {
-                            // It may come back with the state of a backup, and pass our version before it is asked.
+                            // The server may return restored from a backup, and pass our version before we can ask.
                             return;
                         }
                         continue;
@@ -144,7 +145,7 @@ where
             let opened = Instant::now();
             let ended = match self.follow(entry, &mut version, failures, histories).await {
                 Ok(End::Expired { young }) => {
-                    // The server no longer knows our version: list again, at once unless the list is as young as that.
+                    // The server no longer knows our version. List again: at once, unless the list was just taken.
                     *failures += u32::from(young);
                     *expired_lists = if young { *expired_lists + 1 } else { 0 };
                     return;
@@ -158,8 +159,8 @@ where
                     Error::Answer { call: self.call("watch"), why: "it ended at once".into() }
                 }
                 Err(error @ Error::Deadline { .. }) if !excused => {
-                    // A watch that went over its time may have been lost alone, or its server may have been slow for a
-                    // moment: nobody is told of that. One that does not answer now is told as silent for all that time.
+                    // The silent watch may have been lost alone, or the server may have been slow for a moment. That is not
+                    // reported. If the server does not answer now, it is reported as silent for the whole time.
                     excused = true;
                     self.connection.renew();
                     match tokio::time::timeout(self.timing.silence_proof, self.is_rewound(version)).await {
@@ -170,7 +171,7 @@ where
                 }
                 Err(error) => error,
             };
-            let expired = ended.is_expired(); // said before the watch began, it is worth a pause: the list was young
+            let expired = ended.is_expired(); // refused before the watch began: pause, because the list was just taken
             doubtful = true;
             self.settle::<()>(entry, Err(ended), failures).await;
             if expired {
@@ -180,7 +181,7 @@ where
         }
     }
 
-    /// Books the failure of an attempt, and waits after it.
+    /// Records the failure of an attempt, and waits for the back-off.
     async fn settle<T>(&self, entry: &Entry, outcome: Result<T, Error>, failures: &mut u32) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),
@@ -190,7 +191,7 @@ where
                 }
                 let problem = self.problem(&error);
                 self.cache.set_live(false);
-                // Nothing has been heard since before that.
+                // The server has been silent since the start of the deadline.
                 let silence = if let Error::Deadline { after, .. } = &error { *after } else { Duration::ZERO };
                 if entry.silent(&problem, &error.outline(), silence) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
@@ -231,16 +232,16 @@ where
         let from = version.to_string();
         let ends = Instant::now() + Duration::from_secs(seconds.into()).saturating_sub(EARLY);
         let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
-        // From the answer on, however long that took. What a watch has brought proves that it worked.
+        // Count from the answer on, however long it took. Delivered events prove that the watch worked.
         let (began, mut has_brought) = (Instant::now(), false);
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
-            // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
+            // A server that accepts a watch and drops it at once has not recovered. An event or a moment of quiet is the proof.
             let first = tokio::time::timeout(self.timing.watch_proof, stream.as_mut().peek()).await;
             if let Ok(Some(Err(_) | Ok(WatchEvent::Error(_))) | None) = first {
                 return match stream.try_next().await {
                     Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
-                    Ok(Some(WatchEvent::Error(status))) => Err(self.error_said(status)),
+                    Ok(Some(WatchEvent::Error(status))) => Err(self.error_of_status(status)),
                     Ok(_) => Ok(End::Cut),
                 };
             }
@@ -254,7 +255,7 @@ where
         loop {
             let event = tokio::select! {
                 biased;
-                // Another watch of this server has found it; the sender lives as long as the connection.
+                // Another watch of this server detected a restore. The sender lives as long as the connection.
                 _ = histories.changed() => return Ok(End::Expired { young: false }),
                 event = next(&mut stream, self.timing.watch_silence) => event.map_err(|error| self.error_of(error))?,
             };
@@ -278,18 +279,18 @@ where
                     self.cache.pass(*version);
                 }
                 WatchEvent::Error(status) if status.code == 410 => {
-                    // A watch that failed before is given as long once more, in which its silence was the proof.
+                    // A watch that failed before gets twice the time, because its silence was the proof.
                     let young = !has_brought && began.elapsed() <= self.timing.watch_proof * 2;
                     return Ok(End::Expired { young });
                 }
-                WatchEvent::Error(status) => return Err(self.error_said(status)),
+                WatchEvent::Error(status) => return Err(self.error_of_status(status)),
             }
             has_brought = true;
             entry.fine();
         }
     }
 
-    fn error_said(&self, status: Box<kube::core::Status>) -> Error {
+    fn error_of_status(&self, status: Box<kube::core::Status>) -> Error {
         Error::Api { call: self.call("watch"), source: Box::new(kube::Error::Api(status)) }
     }
 
@@ -324,20 +325,20 @@ where
     }
 }
 
-/// Why a watch call ended without an error.
+/// Reason for the end of a watch call without an error.
 enum End {
     /// Its time was over.
     Closed,
-    /// Before its time: the server goes, or what is between.
+    /// It ended early: the server or a proxy is stopping.
     Cut,
-    /// The server does not know its version any more.
+    /// The server no longer knows its version.
     Expired {
-        /// Whether it said so before the watch had proved to work.
+        /// True if the server reported it before the watch had proved to work.
         young: bool,
     },
 }
 
-/// How a watch call was lost.
+/// The way in which a watch call was lost.
 enum WatchEnd {
     Silent,
     Broken(kube::Error),

@@ -13,7 +13,7 @@ use tokio::{
 use super::*;
 use crate::io::store::Store;
 
-/// Answers: status line, and body.
+/// Answers: status line and body.
 const ENDS_AT_ONCE: (&str, &str) = ("200 OK", "");
 const LISTED: (&str, &str) = (
     "200 OK",
@@ -24,7 +24,7 @@ const LISTED_LATER: (&str, &str) = (
     "200 OK",
     r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"50"},"items":[{"metadata":{"name":"late","uid":"u","resourceVersion":"50"}}]}"#,
 );
-/// Later again, without it.
+/// The same server later still, without the namespace.
 const LISTED_LATER_STILL: (&str, &str) = (
     "200 OK",
     r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"60"},"items":[]}"#,
@@ -33,7 +33,7 @@ const EXPIRED: (&str, &str) = (
     "410 Gone",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}"#,
 );
-/// The same, as the first event.
+/// The same as the first event.
 const EXPIRED_EVENT: (&str, &str) = (
     "200 OK",
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#,
@@ -44,22 +44,22 @@ const FORBIDDEN: (&str, &str) = (
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"User \"system:serviceaccount:compute:manager\" cannot list","reason":"Forbidden","code":403}"#,
 );
 
-/// A watch on which nothing comes.
+/// A watch without events.
 const QUIET: (&str, &str) = ("200 OK", "quiet");
 
-/// The server is away: the connection ends without an answer.
+/// The server is unavailable: the connection ends without an answer.
 const AWAY: (&str, &str) = ("", "away");
 
-/// How often an API server was asked for a list, and for a watch.
+/// Counts of lists and watches that an API server received.
 #[derive(Default)]
 struct Asked {
     lists: AtomicUsize,
     watches: AtomicUsize,
-    /// What it answers lists with from now on.
+    /// The answer to lists from now on.
     lists_are: Mutex<Option<(&'static str, &'static str)>>,
 }
 
-/// An API server that answers every list and every watch like this; it counts both.
+/// Starts an API server that gives these answers to every list and every watch, and counts both.
 async fn server(
     asked: Arc<Asked>,
     list: (&'static str, &'static str),
@@ -102,7 +102,7 @@ async fn server(
     Connection::new(config).unwrap()
 }
 
-/// A watch of namespaces there.
+/// Returns a watch of namespaces on this connection.
 fn watch(connection: Connection, store: Arc<Store<()>>, health: &Health) -> Watch<PartialObjectMeta<Namespace>, ()> {
     Watch {
         kind: (),
@@ -125,7 +125,7 @@ fn store() -> Arc<Store<()>> {
     Arc::new(Store::new(|_, (): &()| Vec::new()))
 }
 
-/// Waits until this is so, and as good as for ever when it never is.
+/// Waits until the condition holds, for at most a minute.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !is_so() {
@@ -135,24 +135,24 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_reported() {
+async fn watch_ended_at_once_backs_off_and_is_reported() {
     let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
     let stop = CancellationToken::new();
     let connection = server(asked.clone(), LISTED, ENDS_AT_ONCE).await;
     watch(connection, store.clone(), &health).start(stop.clone());
     let began = Instant::now();
     until("five watches", || asked.watches.load(Ordering::SeqCst) >= 5).await;
-    // Four pauses: 0.125, 0.25, 0.5 and 1 s at the least.
+    // Four pauses of at least 0.125, 0.25, 0.5 and 1 s.
     assert!(began.elapsed() > Duration::from_millis(1800), "{:?}", began.elapsed());
     assert!(store.is_synced());
     assert_eq!(health.waiting(), ["namespaces in stub: watch namespaces in stub: unexpected answer: it ended at once"]);
     stop.cancel();
 }
 
-/// Found by reading: said as the answer to the request, not as an event, it was asked for the same version for ever; and
-/// where each list succeeded, all was listed again without growing patience.
+/// If the server rejected a version at the start of a watch, that version was requested forever. If each list succeeded, lists
+/// were repeated without back-off.
 #[tokio::test]
-async fn a_version_that_the_server_knows_no_more_when_the_watch_begins_has_all_listed_again_ever_more_rarely() {
+async fn watch_version_expired_at_its_start_lists_again_with_back_off() {
     for (expired, pauses) in [(EXPIRED, 1800), (EXPIRED_EVENT, 800)] {
         let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
         let stop = CancellationToken::new();
@@ -160,9 +160,9 @@ async fn a_version_that_the_server_knows_no_more_when_the_watch_begins_has_all_l
         watch(connection, store.clone(), &health).start(stop.clone());
         let began = Instant::now();
         until("five lists", || asked.lists.load(Ordering::SeqCst) >= 5).await;
-        // Pauses of 0.125, 0.25, 0.5 and 1 s at the least; after the first that is said as an event there is none.
+        // Pauses of at least 0.125, 0.25, 0.5 and 1 s. The first rejection by an event causes no pause.
         assert!(began.elapsed() > Duration::from_millis(pauses), "{:?}", began.elapsed());
-        // Found by reading: each list took back what was said of the watch, so that nobody was told.
+        // Each successful list cleared the problem of the watch, so it was never reported.
         let failing = health.failing(&["namespaces"], "stub", std::time::Instant::now()).expect("it is told");
         assert!(failing.lasted > Duration::from_millis(600), "{failing:?}");
         assert_eq!(failing.outline, "namespaces in stub: it does not go on from where this operator has read them");
@@ -171,9 +171,9 @@ async fn a_version_that_the_server_knows_no_more_when_the_watch_begins_has_all_l
     }
 }
 
-/// Found by reading: a tenant read the platform's service account on his Workload.
+/// A tenant read the platform's service account on a Workload.
 #[tokio::test]
-async fn what_tenants_read_of_a_failing_watch_names_nobody() {
+async fn watch_failure_for_tenants_names_no_account() {
     let (asked, health) = (Arc::new(Asked::default()), Health::default());
     let stop = CancellationToken::new();
     watch(server(asked, FORBIDDEN, QUIET).await, store(), &health).start(stop.clone());
@@ -185,10 +185,10 @@ async fn what_tenants_read_of_a_failing_watch_names_nobody() {
     stop.cancel();
 }
 
-/// A hub that swallows packets: the watch stands, and nothing comes. Found by reading: one late end of a watch was told as an
-/// outage of all that time, on every second deployment, though the server answered.
+/// The hub drops packets, so the watch is open but silent. One late end of a watch was reported as an outage on every second
+/// deployment, though the server answered.
 #[tokio::test]
-async fn a_watch_on_which_nothing_comes_has_failed_since_it_was_heard_last() {
+async fn watch_silent_is_reported_as_failing_since_its_last_event() {
     let (asked, health) = (Arc::new(Asked::default()), Health::default());
     let stop = CancellationToken::new();
     let timing = Timing { hub_watch_silence: Duration::from_millis(700), ..Timing::default() }.of_hub_watches();
@@ -203,7 +203,7 @@ async fn a_watch_on_which_nothing_comes_has_failed_since_it_was_heard_last() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_list_that_has_expired_is_no_missing_definition() {
+async fn watch_expired_rest_of_a_list_is_not_a_missing_crd() {
     let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
     let stop = CancellationToken::new();
     let connection = server(asked.clone(), EXPIRED, ENDS_AT_ONCE).await;
@@ -214,10 +214,9 @@ async fn the_rest_of_a_list_that_has_expired_is_no_missing_definition() {
     stop.cancel();
 }
 
-/// Found by reading: a watch from a version of the future is served without a word, for ever, and what a restored backup has
-/// lost lived on.
+/// A watch from a future version is served but stays silent forever, so objects lost in a restore stayed in the cache.
 #[tokio::test]
-async fn a_server_that_is_at_an_older_version_is_listed_anew() {
+async fn watch_server_at_an_older_version_is_listed_again() {
     let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
     let stop = CancellationToken::new();
     let connection = server(asked.clone(), LISTED_LATER, ENDS_AT_ONCE).await;
@@ -229,9 +228,9 @@ async fn a_server_that_is_at_an_older_version_is_listed_anew() {
     stop.cancel();
 }
 
-/// Found by reading: one that had passed the version by the time at which it was asked was believed never.
+/// A server that had passed our version before we asked was never recognized as restored.
 #[tokio::test]
-async fn a_server_that_was_away_is_listed_anew() {
+async fn watch_server_back_from_an_outage_is_listed_again() {
     let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
     let stop = CancellationToken::new();
     let connection = server(asked.clone(), LISTED_LATER, ENDS_AT_ONCE).await;
@@ -246,9 +245,9 @@ async fn a_server_that_was_away_is_listed_anew() {
     stop.cancel();
 }
 
-/// Found by reading: of kinds that were written to since a restore, no watch noticed it by its version.
+/// A watch whose kind was written to since a restore did not detect the restore by its version.
 #[tokio::test]
-async fn what_one_watch_finds_of_another_history_has_all_of_its_server_listed_again() {
+async fn watch_restore_found_by_one_watch_lists_all_of_its_server_again() {
     let (asked, health) = (Arc::new(Asked::default()), Health::default());
     let stop = CancellationToken::new();
     let connection = server(asked.clone(), LISTED_LATER, QUIET).await;

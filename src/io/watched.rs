@@ -15,34 +15,33 @@ use serde_json::value::RawValue;
 
 use super::condensed::condensed;
 
-/// A type that can be watched: a kind behind a guard, or the metadata of one.
+/// A type that can be watched: a kind behind a guard, or only its metadata.
 pub trait Watched:
     Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + DeserializeOwned + Send + 'static
 {
-    /// The readable object.
+    /// The decoded object.
     type Object: Resource;
-    /// The object, or why it cannot be read.
+    /// Returns the object.
     ///
     /// # Errors
-    /// The decoder's message.
+    /// The decoder's message, if it could not be decoded.
     fn open(self) -> Result<Self::Object, String>;
 }
 
-/// An object of a kind; of one that cannot be read, its metadata and the reason.
+/// An object of a kind. If it cannot be decoded, its metadata and the reason.
 ///
-/// kube's `DeserializeGuard` reads each object into a tree of values before it reads the object out of that, which was one
-/// seventh of what the manager computes while many deployments are made at once. This one reads the object out of its text, in
-/// which the books of fields have become text themselves ([`condensed`]), and goes back to that only for the metadata of an
-/// unsound one.
+/// kube's `DeserializeGuard` decodes each object into a tree of values first. That took one seventh of the manager's CPU time
+/// while many deployments were created. This type decodes the object from its text, in which the sets of fields are strings
+/// ([`condensed`]). It reads the original text only for the metadata of an unsound object.
 #[derive(Clone, Debug)]
 pub enum Guarded<K> {
-    /// The object that was sent.
+    /// The decoded object.
     Sound(K),
-    /// Something that was sent and is no object of this kind.
+    /// An object that does not decode as this kind.
     Unsound(Box<Unsound>),
 }
 
-/// All that is known of an object that cannot be read.
+/// The known facts of an object that cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct Unsound {
     metadata: ObjectMeta,
@@ -50,7 +49,7 @@ pub struct Unsound {
     error: String,
 }
 
-/// The part of an unreadable object that is read.
+/// The part of an unreadable object that is decoded.
 #[derive(Deserialize)]
 struct Envelope {
     #[serde(default)]
@@ -117,7 +116,7 @@ where
     }
 }
 
-/// Asks for metadata only in the request itself. (A guard around it would not: kube fetches whole objects then.)
+/// Requests only metadata. (With a guard around it, kube would fetch whole objects.)
 impl<K> Watched for PartialObjectMeta<K>
 where
     K: Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + Send + 'static,
@@ -129,7 +128,7 @@ where
     }
 }
 
-/// The metadata of an object, whatever its kind.
+/// The metadata of an object of any kind.
 pub type Metadata = PartialObjectMeta<DynamicObject>;
 
 #[cfg(test)]
@@ -155,9 +154,9 @@ mod tests {
         (object.name_any(), object.open().map(|map| map.data.and_then(|mut data| data.remove("k"))))
     }
 
-    /// As the API server writes them: the type first, the object after it.
+    /// API servers write the type first and the object after it.
     #[test]
-    fn one_unsound_object_ends_neither_watch_nor_list() {
+    fn guarded_unsound_object_does_not_end_a_watch_or_list() {
         let [sound, unsound] = sound_and_unsound();
         let is_told = |error: &String| error.contains("expected a string");
         let event = |object: &str| {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_readable_metadata_is_an_error_of_the_whole_answer() {
+    fn guarded_object_without_readable_metadata_fails_the_answer() {
         let line = r#"{"type":"ADDED","object":{"metadata":{"name":["no","name"]}}}"#;
         assert!(serde_json::from_str::<WatchEvent<Guarded<ConfigMap>>>(line).is_err());
     }

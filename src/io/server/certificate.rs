@@ -1,4 +1,4 @@
-//! The serving certificate, read anew when its files change.
+//! The serving certificate, reloaded when its files change.
 
 use std::{
     fs, io,
@@ -18,44 +18,43 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{io::health::Entry, metrics::Metrics};
 
-/// Period in which the files are compared with what was read. They are small, and kubelet swaps them as a whole.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Period in which the files are compared with the loaded content. They are small, and kubelet replaces them together.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Paths of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The chain, in PEM.
     pub certificate: PathBuf,
-    /// Its private key, in PEM.
+    /// The private key, in PEM.
     pub key: PathBuf,
-    /// The authorities whose clients alone may connect. Without it, any client may.
+    /// The authorities of accepted clients. `None`: every client is accepted.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The certificate to serve with, which may change at any time.
+/// The serving certificate, which may change at any time.
 #[derive(Clone, Default)]
 pub struct Certificate {
     current: Arc<RwLock<Option<Arc<ServerConfig>>>>,
-    told: Option<(&'static str, Metrics)>,
+    expiry_metrics: Option<(&'static str, Metrics)>,
 }
 
 impl Certificate {
-    /// None yet. The expiry of the certificate that is read is reported in metrics under this name.
+    /// Holds no certificate yet. Reports the expiry of a loaded certificate in metrics under this name.
     pub fn counted(name: &'static str, metrics: &Metrics) -> Self {
-        Self { told: Some((name, metrics.clone())), ..Self::default() }
+        Self { expiry_metrics: Some((name, metrics.clone())), ..Self::default() }
     }
 
-    /// A certificate made now, which no authority has signed. It protects against eavesdropping, not against a server that
-    /// answers in this one's place.
+    /// Creates a self-signed certificate. It protects against eavesdropping, but not against a server that impersonates this one.
     ///
     /// # Errors
-    /// One line when it cannot be made.
+    /// One line, if it cannot be created.
     pub fn self_signed(self, names: &[&str]) -> Result<Self, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).map_err(|e| format!("cannot make a certificate: {e}"))?;
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(str::to_owned)?;
         let chain = vec![made.cert.der().clone()];
-        self.tell(&chain);
+        self.report_expiry(&chain);
         self.serve(served_with(chain, key, None)?);
         Ok(self)
     }
@@ -64,32 +63,32 @@ impl Certificate {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
     }
 
-    fn tell(&self, chain: &[CertificateDer<'_>]) {
-        if let Some(((name, metrics), until)) = self.told.as_ref().zip(expiry_of_chain(chain)) {
+    fn report_expiry(&self, chain: &[CertificateDer<'_>]) {
+        if let Some(((name, metrics), until)) = self.expiry_metrics.as_ref().zip(expiry_of_chain(chain)) {
             metrics.certificate(name, until);
         }
     }
 
-    /// The TLS configuration for new connections. `None` while no certificate could be read.
+    /// Returns the TLS configuration for new connections. `None` until a certificate is loaded.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the files, and again whenever they change, until `stop`. If the new files cannot be used, the last certificate
-    /// stays in use.
+    /// Loads the files, and again whenever they change, until `stop`. If the new files cannot be used, the last certificate stays
+    /// in use.
     pub async fn keep(self, files: Files, entry: Entry, stop: CancellationToken) {
-        let (mut last, mut told) = (None, None);
+        let (mut last, mut reported) = (None, None);
         loop {
-            self.look(&files, &mut last, &mut told, &entry);
+            self.check(&files, &mut last, &mut reported, &entry);
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(CHECK_EVERY) => {}
             }
         }
     }
 
-    /// `last`: the content that is served. `told`: the last reported problem with the present files.
-    fn look(&self, files: &Files, last: &mut Option<Content>, told: &mut Option<String>, entry: &Entry) {
+    /// Checks the files once. `last`: the content that is served. `reported`: the last reported problem of the current files.
+    fn check(&self, files: &Files, last: &mut Option<Content>, reported: &mut Option<String>, entry: &Entry) {
         entry.trying();
         let read = Content::read(files);
         if read.as_ref().ok() == last.as_ref() && last.is_some() {
@@ -97,17 +96,17 @@ impl Certificate {
         }
         match read.and_then(|content| Ok((content.config()?, content))) {
             Ok((config, content)) => {
-                self.tell(&certificates(&content.certificate).unwrap_or_default());
+                self.report_expiry(&certificates(&content.certificate).unwrap_or_default());
                 self.serve(config);
-                (*last, *told) = (Some(content), None);
+                (*last, *reported) = (Some(content), None);
                 entry.synced();
                 tracing::info!(certificate = %files.certificate.display(), "serving certificate read");
             }
-            // The last certificate still works: report the problem, and go on serving.
+            // The last certificate still works: report the problem and keep serving it.
             Err(why) if last.is_some() => {
-                if told.as_ref() != Some(&why) {
+                if reported.as_ref() != Some(&why) {
                     tracing::warn!(why, "serving certificate changed and cannot be used: the last one stays");
-                    *told = Some(why);
+                    *reported = Some(why);
                 }
                 entry.synced();
             }
@@ -143,7 +142,7 @@ impl Content {
         })
     }
 
-    /// Makes the TLS configuration. Errors name the problem, and nothing of a key.
+    /// Makes the TLS configuration. Errors name the problem but nothing of a key.
     fn config(&self) -> Result<ServerConfig, String> {
         let chain = certificates(&self.certificate).map_err(|()| "the certificate is no PEM".to_owned())?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| "the private key is no PEM".to_owned())?;
@@ -151,7 +150,7 @@ impl Content {
     }
 }
 
-/// A server's side of TLS; with authorities, for their clients alone.
+/// Makes the TLS configuration of a server. With authorities, only their clients are accepted.
 fn served_with(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -172,7 +171,7 @@ fn served_with(
             builder.with_client_cert_verifier(verifier.map_err(|e| format!("the clients' authority: {e}"))?)
         }
     };
-    // It says so when the key is another certificate's.
+    // This fails if the key belongs to another certificate.
     let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the certificate: {e}"))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
@@ -183,12 +182,12 @@ fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ()> {
     if all.is_empty() { Err(()) } else { Ok(all) }
 }
 
-/// The first expiry of a chain's certificates, in seconds since 1970; `None` if one cannot be read. Nothing is verified.
+/// Returns the first expiry of a chain's certificates in seconds since 1970. `None` if one cannot be parsed. Verifies nothing.
 pub fn expiry_of_chain(chain: &[CertificateDer<'_>]) -> Option<i64> {
     chain.iter().map(|certificate| expiry(certificate)).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
-/// The expiry of a certificate, in seconds since 1970.
+/// Returns the expiry of a certificate in seconds since 1970.
 fn expiry(der: &[u8]) -> Option<i64> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     rest.is_empty().then(|| certificate.validity().not_after.timestamp())
@@ -201,62 +200,62 @@ mod tests {
     use super::*;
     use crate::io::health::Health;
 
-    /// A certificate for `localhost`, and its key.
+    /// A certificate for `localhost` and its key.
     fn pair() -> (String, String) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
         (made.cert.pem(), made.signing_key.serialize_pem())
     }
 
-    /// As the Go operator's, metrics are served before somebody has put the files there.
+    /// Metrics are served before the files exist, as by the Go operator.
     #[test]
-    fn one_that_was_made_at_the_start_is_served_until_the_files_are_there() {
+    fn certificate_self_signed_is_served_until_the_files_exist() {
         let dir = std::env::temp_dir().join(format!("serving-{:016x}", fastrand::u64(..)));
         fs::create_dir(&dir).unwrap();
         let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
         let served = Certificate::default().self_signed(&["localhost"]).unwrap();
         let health = Health::default();
         let entry = health.tenant_watch("serving certificate".into());
-        let (made, mut last, mut told) = (served.current().unwrap(), None, None);
-        served.look(&files, &mut last, &mut told, &entry);
+        let (made, mut last, mut reported) = (served.current().unwrap(), None, None);
+        served.check(&files, &mut last, &mut reported, &entry);
         assert!(Arc::ptr_eq(&made, &served.current().unwrap()));
-        assert!(health.noted()[0].contains("tls.crt"), "and it is told what is missing: {:?}", health.noted());
+        assert!(health.noted()[0].contains("tls.crt"), "and the missing file is reported: {:?}", health.noted());
         let (certificate, key) = pair();
         fs::write(&files.certificate, certificate).unwrap();
         fs::write(&files.key, key).unwrap();
-        served.look(&files, &mut last, &mut told, &entry);
+        served.check(&files, &mut last, &mut reported, &entry);
         assert!(!Arc::ptr_eq(&made, &served.current().unwrap()) && health.noted().is_empty());
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn the_last_certificate_that_can_be_used_is_served() {
+    fn certificate_last_usable_one_is_served() {
         let dir = std::env::temp_dir().join(format!("serving-{:016x}", fastrand::u64(..)));
         fs::create_dir(&dir).unwrap();
         let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
         let (health, served) = (Health::default(), Certificate::default());
         let entry = health.watch("serving certificate".into());
-        let (mut last, mut told) = (None, None);
-        let mut look = || {
-            served.look(&files, &mut last, &mut told, &entry);
+        let (mut last, mut reported) = (None, None);
+        let mut check = || {
+            served.check(&files, &mut last, &mut reported, &entry);
             served.current()
         };
-        assert!(look().is_none() && health.waiting()[0].contains("tls.crt"), "{:?}", health.waiting());
+        assert!(check().is_none() && health.waiting()[0].contains("tls.crt"), "{:?}", health.waiting());
         let (one, two) = (pair(), pair());
         fs::write(&files.certificate, &one.0).unwrap();
-        assert!(look().is_none() && health.waiting()[0].contains("tls.key"), "{:?}", health.waiting());
+        assert!(check().is_none() && health.waiting()[0].contains("tls.key"), "{:?}", health.waiting());
         fs::write(&files.key, &one.1).unwrap();
-        let first = look().unwrap();
+        let first = check().unwrap();
         assert_eq!(health.waiting(), Vec::<String>::new());
-        assert!(Arc::ptr_eq(&first, &look().unwrap()), "nothing changed");
-        // Written one after the other, as by hand: in between they do not fit.
+        assert!(Arc::ptr_eq(&first, &check().unwrap()), "nothing changed");
+        // The files are written one after the other, as by hand. In between they do not match.
         fs::write(&files.certificate, &two.0).unwrap();
-        assert!(Arc::ptr_eq(&first, &look().unwrap()) && health.waiting().is_empty());
+        assert!(Arc::ptr_eq(&first, &check().unwrap()) && health.waiting().is_empty());
         fs::write(&files.key, &two.1).unwrap();
-        let second = look().unwrap();
+        let second = check().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
         for broken in ["", "hunter2"] {
             fs::write(&files.key, broken).unwrap();
-            assert!(Arc::ptr_eq(&second, &look().unwrap()) && health.waiting().is_empty());
+            assert!(Arc::ptr_eq(&second, &check().unwrap()) && health.waiting().is_empty());
         }
         let with_clients = Files { client_ca: Some(dir.join("ca.crt")), ..files.clone() };
         fs::write(&files.key, &two.1).unwrap();
@@ -277,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_certificate_is_read_in_both_forms() {
-        // Up to 2049 with two digits of the year, from then on with four.
+    fn certificate_expiry_is_parsed_in_both_date_forms() {
+        // Dates up to 2049 have a year of two digits, later ones of four.
         for ((year, month, day), seconds) in
             [((2049, 12, 31), 2_524_521_600), ((2050, 1, 1), 2_524_608_000), ((2026, 11, 22), 1_795_305_600)]
         {
@@ -290,16 +289,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_ends_never_and_breaks_nothing() {
+    fn certificate_garbage_has_no_expiry() {
         let whole = until(2026, 11, 22);
         for length in 0..whole.len() {
-            // Cut anywhere, the outermost length is wrong.
+            // Cut at any length, the outermost length is wrong.
             assert_eq!(expiry(&whole[..length]), None, "{length} bytes of {}", whole.len());
         }
         for at in 0..whole.len() {
             let mut broken = whole.to_vec();
             broken[at] ^= 0xff;
-            // Whatever comes of it: it comes to an end.
+            // Parsing must end, with any result.
             let _ = expiry(&broken);
         }
         assert_eq!(expiry_of_chain(&[whole, CertificateDer::from(vec![0x30, 0x84, 0xff, 0xff, 0xff, 0xff])]), None);

@@ -1,5 +1,5 @@
-//! The server of every port, with TLS or without it: its socket and certificate, limits of connections, heads and time, and an
-//! orderly end. Routers define what is served.
+//! The server of every port, with or without TLS: its socket, its certificate, its limits and its graceful shutdown. Routers
+//! define the content.
 
 mod certificate;
 
@@ -31,20 +31,20 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::certificate::expiry_of_chain;
 pub use self::certificate::{Certificate, Files};
 
-/// Connections that may wait to be accepted. Beyond that a client tries again after a second, which is all that a probe has.
+/// Connections that may wait to be accepted. Beyond that a client retries after a second, which is the whole timeout of a probe.
 const BACKLOG: i32 = 1024;
 
-/// Listens at an address. `[::]` means every address of both families: a kubelet probes whichever the pod has. On a machine
-/// without IPv6 it means those of IPv4.
+/// Listens at an address. `[::]` means every address of both families, because a kubelet probes either one. On a machine without
+/// IPv6 it means all IPv4 addresses.
 ///
 /// # Errors
-/// When the address cannot be had.
+/// If the address cannot be used.
 pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
     if at.ip() != Ipv6Addr::UNSPECIFIED {
         return bind(at);
     }
     bind(at).or_else(|error| match error.kind() {
-        // Another process has the port, or this one may not use it. To serve half of the addresses would hide that.
+        // Another process uses the port, or this one lacks the permission. Serving half of the addresses would hide that.
         io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
         _ => bind((Ipv4Addr::UNSPECIFIED, at.port()).into()),
     })
@@ -53,10 +53,10 @@ pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
 fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
     if at.is_ipv6() {
-        // The machine's default may be either.
+        // The default of the machine may be either.
         socket.set_only_v6(at.ip() != Ipv6Addr::UNSPECIFIED)?;
     }
-    // As tokio's own listeners: connections of a process that ended a moment ago do not hold the port.
+    // As in tokio's own listeners: connections of a process that has just ended do not block the port.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&at.into())?;
@@ -67,52 +67,50 @@ fn bind(at: SocketAddr) -> io::Result<TcpListener> {
 /// Longest handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Largest head of a request, in bytes, and the most that is read of a connection ahead of its router. hyper's own limit is
-/// 400 KiB, for each connection.
+/// Largest head of a request in bytes, and the most that is read before the router. hyper's own limit is 400 KiB per connection.
 const HEAD: usize = 32 << 10;
 
 /// Limits of one port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time. One more takes the place of the oldest whose request has not come.
+    /// Connections at a time. One more replaces the oldest one without a request.
     pub connections: usize,
-    /// From its handshake to the end of its first request's head.
+    /// Time from the handshake to the end of the first request's head.
     pub first: Duration,
-    /// From one request to the next, each with its answer.
+    /// Time from one request to the next, including its answer.
     pub next: Duration,
 }
 
 impl Default for Limits {
-    /// API servers send at once where they connect, and give a connection up after 90 s without a request. Here it takes
-    /// longer, so that none is cut just when the next request is sent into it.
+    /// API servers send a request as they connect, and close a connection after 90 s without one. This limit is longer, so no
+    /// connection is closed just before the next request.
     fn default() -> Self {
         Self { connections: 512, first: Duration::from_secs(10), next: Duration::from_secs(150) }
     }
 }
 
-/// Carrier of a port's requests.
+/// The transport of a port's requests.
 #[derive(Clone)]
 pub enum Transport {
-    /// TCP alone.
+    /// TCP without TLS.
     Plain,
     /// TLS with this certificate.
     Tls(Certificate),
 }
 
-/// Time that is still served after being asked to end: clients learn of the end a little later.
+/// Time of serving after the shutdown request: clients learn of the shutdown a little later.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// Longest that a request under way may take after that.
+/// Longest time for requests in progress after that.
 const LAST: Duration = Duration::from_secs(3);
 
-/// Longest time from the request to end until [`serve`] has ended.
+/// Longest time from the shutdown request until [`serve`] ends.
 pub const LONGEST_END: Duration = Duration::from_secs(DRAIN.as_secs() + LAST.as_secs());
 
 /// Serves until a while after `stop`. `what` is for people, as in `admission`.
 ///
-/// No client waits for another: if all connections are taken, a new one takes the place of the oldest that has not sent a
-/// request yet, else of the oldest that has none in progress. A probe sends its request as it connects, and so is answered
-/// while others hold every connection with requests that never end.
+/// No client waits for another. If all connections are taken, a new one replaces the oldest that has sent no request yet, else
+/// the oldest idle one. A probe sends its request as it connects, so it is answered even if other clients hold every connection.
 pub async fn serve(
     what: &'static str,
     listener: TcpListener,
@@ -149,7 +147,7 @@ pub async fn serve(
                 () = displaced.cancelled() => tracing::debug!(what, "a new connection takes the place of an idle one"),
             }
         });
-        // It reads what has come before the next one can take its place.
+        // Let it read its request before the next connection can replace it.
         tokio::task::yield_now().await;
     }
     ended.cancel();
@@ -164,7 +162,7 @@ async fn accept(what: &'static str, listener: &TcpListener) -> TcpStream {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
             Err(error) => {
-                // No more files, for a moment: to try again at once would only burn the processor.
+                // The process is out of file descriptors for a moment. An immediate retry would only use CPU.
                 tracing::warn!(what, %error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -185,11 +183,11 @@ async fn connection(
         Transport::Plain => return requests(stream, router, limits, ended, place).await,
         Transport::Tls(certificate) => certificate,
     };
-    // Without a certificate there is no way to say anything: the connection ends.
+    // Without a certificate nothing can be answered, so the connection ends.
     let Some(config) = certificate.current() else { return };
     match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
         Ok(Ok(stream)) => requests(stream, router, limits, ended, place).await,
-        // A port scan, a probe, or a client that does not trust us: it knows best what is wrong.
+        // A port scan, a probe, or a client that does not trust us. The client knows the reason best.
         Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
         Err(_) => {}
     }
@@ -214,7 +212,7 @@ async fn requests(
             answer
         }
     });
-    // hyper's own limit of time is for heads alone, and the same for the first as for the next, which may be long in coming.
+    // hyper's own timeout covers only heads, and is the same for the first and for later requests, which may come much later.
     let serving = http1::Builder::new().max_buf_size(HEAD).serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     tokio::select! {
@@ -225,7 +223,7 @@ async fn requests(
     let _ = serving.await;
 }
 
-/// Until a connection has been quiet for too long. That ends one as well whose answer nobody reads.
+/// Returns when a connection has been quiet for too long. That also ends one whose answer is not read.
 async fn quiet(mut requests: watch::Receiver<()>, limits: Limits) {
     let mut limit = limits.first;
     while let Ok(Ok(())) = timeout(limit, requests.changed()).await {
@@ -240,18 +238,18 @@ struct Open(Arc<Connections>);
 #[derive(Default)]
 struct Connections {
     state: Mutex<State>,
-    /// A connection ended, or has no request in progress any more.
+    /// Notified when a connection ends or becomes idle.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     open: HashMap<u64, Standing>,
-    /// Counts every change: a smaller number is of an older one.
+    /// Counts every change. A smaller number is older.
     count: u64,
 }
 
-/// State of a connection; of two, the lesser gives way to a new connection.
+/// State of a connection. The lesser one is replaced first.
 #[derive(Clone)]
 struct Standing {
     progress: Progress,
@@ -261,9 +259,9 @@ struct Standing {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
-    /// No request has come yet.
+    /// No request has arrived yet.
     New,
-    /// Its last request has been answered.
+    /// The last request has been answered.
     Idle,
     /// A request is in progress.
     Busy,
@@ -274,7 +272,7 @@ impl Open {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if one more connection can be served, possibly in the place of another. False while all are busy.
+    /// True if one more connection can be served, if necessary in place of another. False while all are busy.
     fn has_room(&self, limit: usize) -> bool {
         let mut state = self.state();
         if state.open.len() < limit {
@@ -300,7 +298,7 @@ impl Open {
     }
 }
 
-/// A connection's place among those of its port, given back when it ends.
+/// A connection's slot in its port, released when it ends.
 struct Place {
     id: u64,
     displaced: CancellationToken,

@@ -5,7 +5,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// A server without TLS; a request for `/slow` stays in progress until it is told to end.
+/// A server without TLS. A request for `/slow` stays in progress until the test ends it.
 async fn server(connections: usize) -> (SocketAddr, Arc<Notify>, CancellationToken) {
     let (end, stop) = (Arc::new(Notify::new()), CancellationToken::new());
     let slow = end.clone();
@@ -29,12 +29,12 @@ async fn sent(at: SocketAddr, text: &str) -> TcpStream {
     stream
 }
 
-/// True if the server ends the connection within a moment.
+/// True if the server closes the connection within a moment.
 async fn is_cut(stream: &mut TcpStream) -> bool {
     timeout(Duration::from_millis(300), stream.read(&mut [0; 4096])).await.is_ok_and(|read| read.unwrap_or(0) == 0)
 }
 
-/// The first bytes of an answer.
+/// Returns the first line of an answer.
 async fn answer(stream: &mut TcpStream) -> String {
     let mut text = [0; 4096];
     let read = timeout(LONG, stream.read(&mut text)).await.unwrap().unwrap();
@@ -45,20 +45,20 @@ const ASK: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const ASK_SLOWLY: &str = "GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[tokio::test]
-async fn full_server_cuts_the_oldest_unfinished_connection_and_none_in_progress() {
+async fn server_full_closes_the_oldest_idle_connection_and_none_in_progress() {
     let (at, end, stop) = server(3).await;
     let mut slow = sent(at, ASK_SLOWLY).await;
     let mut idle = sent(at, ASK).await;
     assert_eq!(answer(&mut idle).await, "HTTP/1.1 200 OK");
     let mut half = sent(at, "GET / HTTP/1.1\r\n").await;
     assert!(!is_cut(&mut half).await, "three may be open");
-    // A fourth takes the place of what has never asked, and not of those who have.
+    // A fourth replaces the connection that has sent no request.
     let mut fourth = sent(at, ASK).await;
     assert_eq!(answer(&mut fourth).await, "HTTP/1.1 200 OK");
     assert!(is_cut(&mut half).await);
     idle.write_all(ASK.as_bytes()).await.unwrap();
     assert_eq!(answer(&mut idle).await, "HTTP/1.1 200 OK");
-    // Then of the one that has been idle for longest.
+    // A fifth replaces the one that has been idle for longest.
     let mut fifth = sent(at, ASK).await;
     assert_eq!(answer(&mut fifth).await, "HTTP/1.1 200 OK");
     assert!(is_cut(&mut fourth).await && !is_cut(&mut idle).await);
@@ -68,7 +68,7 @@ async fn full_server_cuts_the_oldest_unfinished_connection_and_none_in_progress(
 }
 
 #[tokio::test]
-async fn server_with_all_connections_in_progress_lets_a_new_one_wait() {
+async fn server_with_all_connections_in_progress_makes_a_new_one_wait() {
     let (at, end, stop) = server(1).await;
     let mut slow = sent(at, ASK_SLOWLY).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -81,7 +81,7 @@ async fn server_with_all_connections_in_progress_lets_a_new_one_wait() {
 }
 
 #[tokio::test]
-async fn head_longer_than_the_limit_is_refused() {
+async fn server_head_longer_than_the_limit_is_refused() {
     let (at, _, stop) = server(3).await;
     let mut long = sent(at, &format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(HEAD))).await;
     assert!(answer(&mut long).await.starts_with("HTTP/1.1 431"));
@@ -98,7 +98,7 @@ async fn is_healthy(at: SocketAddr) -> bool {
 }
 
 #[tokio::test]
-async fn without_a_host_both_families_are_served() {
+async fn server_listening_without_a_host_serves_both_families() {
     for (text, v6, v4) in [("[::]:0", true, true), ("0.0.0.0:0", false, true), ("127.0.0.1:0", false, true)] {
         let listener = listen(text.parse().unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -112,7 +112,7 @@ async fn without_a_host_both_families_are_served() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_an_error_and_not_half_a_success() {
+async fn server_port_in_use_is_an_error() {
     let first = listen("[::]:0".parse().unwrap()).unwrap();
     let error = listen(first.local_addr().unwrap()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);

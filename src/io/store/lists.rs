@@ -1,14 +1,14 @@
-//! Complete lists: what they change, and how they are taken over.
+//! Complete lists and their effect on the cache.
 
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 use super::{Incoming, IndexValue, ObjectKey, Origin, Slot, Store, Uid};
 
 impl<V, I: IndexValue> Store<V, I> {
-    /// True if a complete list at `version` is older than what was seen. No object is older than it was, unless all of them are.
+    /// True if a complete list at `version` is older than the cache. Without a restore, no object gets older.
     pub fn is_older(&self, objects: &[Incoming<V>], version: u64) -> bool {
         let inner = self.read();
-        // What we wrote after the list was taken is not in it, and is there all the same.
+        // An object that we wrote after the list was taken is not in the list, but exists.
         let was_newer = |of: &Incoming<V>, slot: &Slot<V>| {
             slot.version <= version && 0 < of.version && of.version < slot.version && Uid::of(&of.uid) == slot.uid
         };
@@ -16,8 +16,7 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.is_rewound(version) || objects.iter().any(is_older)
     }
 
-    /// A complete list at `version`: takes it all over, and calls the listener for every difference, so that it learns of
-    /// deletions that no event brought.
+    /// Takes a complete list at `version`. Calls the listener for every difference, also for deletions without an event.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
         let rewound = {
             let mut inner = self.write();

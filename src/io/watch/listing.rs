@@ -1,4 +1,4 @@
-//! Complete lists: what a watch begins with, and what it comes back to when it cannot go on.
+//! Complete lists, which start a watch and restart it when it cannot continue.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
 where
     W::Object: Send,
 {
-    /// Answers with the version of the list, and whether it is of another history than what was known. `told`: another watch of
-    /// this server has found that it is.
-    pub(super) async fn list(&self, entry: &Entry, told: bool) -> Result<(u64, bool), Error> {
+    /// Fills the cache. Returns the version of the list, and true if etcd was restored since the last one. `restore_known`: another
+    /// watch of this server has detected a restore.
+    pub(super) async fn list(&self, entry: &Entry, restore_known: bool) -> Result<(u64, bool), Error> {
         let mut params = ListParams::default().labels(&self.selector).limit(self.page);
         let mut objects = Vec::new();
         loop {
@@ -27,7 +27,7 @@ where
                 params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
-                let another_history = told || self.cache.is_older(&objects, version);
+                let another_history = restore_known || self.cache.is_older(&objects, version);
                 if another_history {
                     let (kind, place) = (W::plural(&self.kind), &self.place);
                     tracing::warn!(kind = %kind, place, "the server has another history: everything is judged again");
@@ -38,8 +38,7 @@ where
         }
     }
 
-    /// Whether the server is at an older version than this one. A server that was started anew may have been given the state
-    /// of a backup.
+    /// True if the server is at an older version than this one. A restarted server may have been restored from a backup.
     pub(super) async fn is_rewound(&self, version: u64) -> Result<bool, Error> {
         let params = ListParams::default().labels(&self.selector).limit(1);
         let page =
