@@ -1,4 +1,4 @@
-//! Thin loops: fetch a snapshot, ask `plan` what to do, have `io` do it.
+//! Thin loops: read a snapshot, ask `plan` for the writes, and let `io` send them.
 
 pub mod cell;
 mod compact;
@@ -34,20 +34,20 @@ use crate::{
 
 use self::watches::Watches;
 
-/// Longest run at one key; every call in it has a shorter deadline of its own.
+/// Longest reconcile of one key. Each call in it has its own shorter deadline.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// One controller's work on one key.
+/// The work of one controller on one key.
 pub trait Reconciler: Send + Sync + 'static {
     /// Its name in logs and metrics.
     const NAME: &'static str;
 
-    /// What it is enqueued for.
+    /// The key that it is queued by.
     type Key: Key;
 
-    /// Brings the object behind `key` one step nearer to what is wanted. What it decides is decided at `now`; other
-    /// clocks only measure. `failing`: how long work on `key` has failed without a success in between. An error that
-    /// outlasts [`error_grace`](crate::timing::Timing::error_grace) is reported on the object that its user looks at.
+    /// Brings the object of `key` one step nearer to its desired state. Decisions use the time `now`; other clocks only measure.
+    /// `failing`: time since the first failure of `key` after its last success. If an error outlasts
+    /// [`error_grace`](crate::timing::Timing::error_grace), it is reported on the object that its user reads.
     fn reconcile(
         &self,
         key: &Self::Key,
@@ -56,8 +56,8 @@ pub trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
-/// Works on `queue` with this many workers until `stop`; what is under way then is finished first. A key that fails is
-/// tried again, at the latest, when it has failed for `error_grace`.
+/// Reconciles the keys of `queue` with this number of workers until `stop`. Running reconciles are finished first. A failing key
+/// is retried at the latest when it has failed for `error_grace`.
 pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     queue: Arc<Queue<R::Key>>,
@@ -83,7 +83,7 @@ pub async fn run<R: Reconciler>(
         });
     }
     while let Some(ended) = tasks.join_next().await {
-        // A worker that died holds its key for ever, behind green probes: the process ends, and is started anew.
+        // A dead worker holds its key forever, and the probes still succeed. So the process ends, and is restarted.
         if let Err(died) = ended
             && let Ok(panic) = died.try_into_panic()
         {
@@ -113,9 +113,9 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
         metrics.reconcile_failed(R::NAME, error.label());
         let retry_in = format!("{:.1}s", delay.unwrap_or_default().as_secs_f64());
         match error.class() {
-            // Somebody was faster: ordinary, and the next look settles it.
+            // Another client was faster. This is ordinary, and the next reconcile sees its write.
             Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
-            // What was written to has gone meanwhile, which its own event tells.
+            // The object was deleted in the meantime. Its own event reports that.
             Class::Gone if error.is_of_an_object() => {
                 tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "gone meanwhile");
             }
@@ -146,7 +146,7 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
     metrics.wrote(P::NAME, kind, op);
     let done = plane.execute(write).await;
     let takes = matches!(write.op, Op::TakeOver { .. });
-    // A take-over that finds nothing to take answers with nothing.
+    // A take-over without anything to take returns `None`.
     let did = done.as_ref().is_ok_and(|answer| answer.is_some() || !takes);
     if did && takes {
         metrics.took_over(P::NAME, kind);
@@ -156,7 +156,7 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
     }
     match done {
         Err(error) if write.object.kind == Kind::Event => {
-            // Whatever an Event says is said in a condition or a metric as well.
+            // A condition or a metric reports everything that an Event does.
             tracing::debug!(%error, "Event is lost");
             Ok(None)
         }
@@ -164,11 +164,10 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
     }
 }
 
-/// Longest snapshot, and longest plan, that are written to the log: to make their text keeps a worker from everything else.
+/// Longest snapshot, and longest plan, in a log line. Encoding a longer one would block a worker.
 const MAX_RECORD: usize = 64 << 10;
 
-/// Says at debug level what was known of a key and what was decided on it: enough to decide it once more, as long as it is not
-/// very large.
+/// Logs the snapshot and the plan of a key at debug level. Unless they are very large, this is enough to repeat the decision.
 fn record<O: Serialize>(
     controller: &'static str,
     key: &impl Display,
@@ -184,11 +183,12 @@ fn record<O: Serialize>(
     tracing::debug!(controller, object = %key, now = %now.time, snapshot, plan, "decided");
 }
 
-/// The beginning of a text that is made no longer than [`MAX_RECORD`].
+/// The start of a text, no longer than [`MAX_RECORD`].
 struct Excerpt(Vec<u8>);
 
 impl Excerpt {
-    /// The text that `make` writes, which is to end where it cannot write on, and what has become of the rest.
+    /// Returns the text that `make` writes. If the text is too long, a write fails. Then `make` must stop and return false, and a
+    /// note is added.
     fn of(make: impl FnOnce(&mut Self) -> bool) -> String {
         let mut excerpt = Self(Vec::new());
         let whole = make(&mut excerpt);
@@ -223,7 +223,7 @@ async fn carry_out<N: Plane, F: Plane, G>(
     carry_out_each(local, remote, plan, metrics, |_| {}).await
 }
 
-/// The same; tells `came` what came of each write as soon as it is made, also where a later one fails.
+/// The same, and calls `came` with the result of each write right after it, even if a later one fails.
 async fn carry_out_each<N: Plane, F: Plane, G>(
     local: &ControlPlane<N>,
     remote: &ControlPlane<F>,
@@ -241,19 +241,19 @@ async fn carry_out_each<N: Plane, F: Plane, G>(
     Ok(plan.next)
 }
 
-/// What came of a write that was answered.
+/// Returns the result of an answered write.
 fn came_of(answer: Option<Stored>) -> Sent {
     answer.map_or(Sent::Done, |stored| Sent::Stored { uid: stored.version.uid, standing: stored.standing })
 }
 
-/// Writes that were refused, each with the answer.
+/// Refused writes, each with its error.
 type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
 
-/// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
-/// rest is left for another time, and so is what follows a live read that does not find what was judged.
+/// Sends independent writes: a refused one does not stop the others. The rest is not sent if the server does not answer, or if a
+/// live read contradicts the decision.
 ///
-/// Tells `came` what came of each, and answers with those that were refused. `lasts`: errors here have outlasted the grace, and a
-/// write without an answer counts as refused: a webhook that hangs looks the same as a server that does.
+/// Calls `came` with the result of each write, and returns the refused ones. `lasts`: errors of this key have outlasted the
+/// grace. Then a write without an answer counts as refused, because a hanging webhook looks the same as a hanging server.
 async fn send_each<'a, P: Plane>(
     plane: &ControlPlane<P>,
     writes: &'a [Write<P>],
@@ -280,8 +280,8 @@ async fn send_each<'a, P: Plane>(
     Ok(refused)
 }
 
-/// Sends the status and the Events of a plan although a write of it has failed. Ends at the first that the plane does not take: an
-/// Event goes with the status that it reports. What follows them rests on the failed write, and is not sent.
+/// Sends the status and the Events of a plan after a write of the plan has failed. Stops at the first refused one, because an
+/// Event belongs to the status that it reports. Later steps depend on the failed write and are not sent.
 async fn report<N: Plane, F: Plane, G>(local: &ControlPlane<N>, plan: &Plan<Step<N, F>, G>, metrics: &Metrics) {
     let is_report = |step: &&Step<N, F>| matches!(step, Step::Local(write) if write.reports());
     for step in plan.steps.iter().skip_while(|step| !is_report(step)).take_while(is_report) {
@@ -293,12 +293,12 @@ async fn report<N: Plane, F: Plane, G>(local: &ControlPlane<N>, plan: &Plan<Step
     }
 }
 
-/// Whether nobody answered: whoever asks for the next thing would wait as long once more.
+/// True if the server did not answer. The next request would wait just as long.
 fn is_silence(error: &Error) -> bool {
     matches!(error, Error::Deadline { .. })
 }
 
-/// An error of hub or cell as plans take it. `lasted`: how long work on the key has failed.
+/// Returns an error of the hub or a cell for plans. `lasted`: time since the first failure of the key.
 fn failure_of(error: &Error, lasted: Duration) -> Failure {
     let is_final = match error.class() {
         Class::Invalid => true,
@@ -308,7 +308,7 @@ fn failure_of(error: &Error, lasted: Duration) -> Failure {
     Failure { words: error.words_for_tenants(), is_final, lasted }
 }
 
-/// The error that speaks for several: what a person has to mend before what passes by itself. The others are logged.
+/// Returns the most severe error. One that a person must fix comes before one that ends without help. The others are logged.
 fn worst(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     let severity = |error: &Error| match error.class() {
         Class::Conflict => 0,
@@ -331,9 +331,9 @@ enum End {
     Remote,
 }
 
-/// A plan over two planes that could not be carried out.
+/// The failure of a plan over two planes.
 struct Stopped {
-    /// Where.
+    /// The plane of the failed write.
     at: End,
     error: Error,
 }
@@ -344,20 +344,20 @@ impl From<Stopped> for Error {
     }
 }
 
-/// Runs `act` while `weak` lives: listeners must not keep alive what they speak of.
+/// Runs `act` if the target of `weak` still exists. Listeners must not keep it alive.
 fn with<T>(weak: &Weak<T>, act: impl FnOnce(&Arc<T>)) {
     if let Some(strong) = weak.upgrade() {
         act(&strong);
     }
 }
 
-/// A change in a cache as plans take it.
+/// Returns a change in a cache for plans.
 fn delta<'a, V>(change: &'a Change<'_, V>) -> Delta<'a, V> {
     let (old, new) = (change.old.map(AsRef::as_ref), change.new.map(AsRef::as_ref));
     Delta { namespace: &change.key.namespace, name: &change.key.name, old, new }
 }
 
-/// What is kept of a namespace that a watch brings.
+/// Returns the cached facts of a namespace.
 fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
     NamespaceFacts::of(namespace.metadata)
 }
@@ -368,7 +368,7 @@ mod tests {
     use crate::io::store::ObjectKey;
 
     #[test]
-    fn the_worst_of_several_errors_is_what_a_person_has_to_mend() {
+    fn worst_error_is_the_one_that_a_person_must_fix() {
         let api = |code: u16| Error::Api {
             call: code.to_string(),
             source: Box::new(kube::Error::Api(Box::new(kube::core::Status { code, ..kube::core::Status::default() }))),
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// A snapshot of megabytes was made into text between two renewals of the Lease, on each look.
+    /// A snapshot of megabytes was encoded on each reconcile, between two renewals of the Lease.
     #[test]
     fn record_large_snapshot_is_cut() {
         let whole = Excerpt::of(|text| serde_json::to_writer(text, &["a"]).is_ok());
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_dies_takes_the_process_along() {
+    async fn worker_that_panics_ends_the_process() {
         let queue = Arc::new(Queue::default());
         queue.add(ObjectKey::new("ns", "name"));
         let ended = tokio::spawn(run(

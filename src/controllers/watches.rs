@@ -1,4 +1,4 @@
-//! The watches of one control plane: what all of them share, and how each is started.
+//! The watches of one control plane: their common settings, and how each is started.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::{
     timing::Timing,
 };
 
-/// What all watches of one control plane share.
+/// The common settings of all watches of one control plane.
 pub(super) struct Watches<'a, P> {
     pub(super) plane: &'a ControlPlane<P>,
     pub(super) health: &'a Health,
     pub(super) metrics: &'a Metrics,
     pub(super) timing: Timing,
     pub(super) stop: &'a CancellationToken,
-    /// Whether this control plane is one tenant's among many.
+    /// True if this control plane belongs to one tenant among many.
     pub(super) tenant: bool,
     pub(super) on_fresh: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl<P: Plane> Watches<'_, P> {
-    /// Watches every object of a kind that we write, under `selector`; answers to our writes feed the same store.
+    /// Watches every object of a kind that we write, under `selector`. Answers to our writes feed the same store.
     pub(super) fn written<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
     where
         K: Known + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
@@ -41,7 +41,7 @@ impl<P: Plane> Watches<'_, P> {
         self.plane.feed(K::KIND, Arc::new(Feed { keep, about: |_| true, store: store.clone() }));
     }
 
-    /// The same for those objects alone of which something is to be kept, by watch and answer alike.
+    /// Does the same for a kind of which only some objects are cached, both from the watch and from answers.
     pub(super) fn written_about<K, V>(
         &self,
         about: fn(&V) -> bool,
@@ -80,7 +80,7 @@ impl<P: Plane> Watches<'_, P> {
         self.start_into::<W, V>((), selector, WHOLE_PAGE_SIZE, keep, store.clone());
     }
 
-    /// Watches the metadata of every object of a kind under `selector`, `page` of them at a time.
+    /// Watches the metadata of every object of a kind under `selector`, with `page` objects per page of a list.
     pub(super) fn metadata<V>(
         &self,
         kind: Kind,

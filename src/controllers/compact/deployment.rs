@@ -1,10 +1,10 @@
-//! Deployments as the caches of the management side keep them: packed, and what many of them share kept once.
+//! Deployments as the management caches keep them: packed, with shared parts stored once.
 //!
-//! There are thousands of them, each twice, in its project and on the hub, and a decision reads one or two of them, whole.
-//! So what of a deployment is its own is kept as text, compressed against a text that has what they all have in common, and
-//! is made an object again whenever it is looked at. Its template is kept beside it, once for all that have the same one, a
-//! copy and its original among them; and so is the record of which fields a field manager has applied. What is asked of
-//! many deployments at once, and what they are found by, is kept as it is read.
+//! There are thousands of deployments, each one in its project and again on the hub. A decision reads one or two of them as a
+//! whole. So the unique part of a deployment is kept as text, compressed with a dictionary of common text, and is decoded on each
+//! read. Its template is kept separately, once for all deployments that have it, including copies and their originals. The fields
+//! that a field manager has applied are shared in the same way. Index values, and facts that are read for many deployments at
+//! once, are kept decoded.
 
 use std::{
     collections::BTreeMap,
@@ -31,22 +31,22 @@ use crate::{
     },
 };
 
-/// Text that nearly every deployment contains: field names, labels, annotations, conditions. The most frequent stand near the
-/// end, where a reference to them costs least.
+/// Text that nearly every deployment contains: field names, labels, annotations, conditions. The most frequent text is near the
+/// end, where references to it are shortest.
 const COMMON: &[u8] = include_bytes!("deployment_common.json");
 
-/// Of each field manager's entry, the set of fields where it is kept as text.
-type Book = [Option<Arc<str>>];
+/// For each field manager's entry, the set of fields if it is kept as text.
+type FieldSets = [Option<Arc<str>>];
 
-/// One deployment.
+/// A packed deployment.
 pub(crate) struct PackedDeployment {
     /// The deployment without its shared parts, as compressed JSON.
     text: Box<[u8]>,
     /// Length of that JSON.
     length: usize,
     template: Arc<Template>,
-    fields: Arc<Book>,
-    /// The uid that it gives for its Workload.
+    fields: Arc<FieldSets>,
+    /// The uid of its Workload, as the deployment names it.
     workload_uid: Arc<str>,
     city_code: Arc<str>,
     city_label: Option<Arc<str>>,
@@ -54,11 +54,11 @@ pub(crate) struct PackedDeployment {
     promised: Arc<[DataRef]>,
     deleting: bool,
     original: bool,
-    /// Digest of what Karmada brings of it.
-    said: u64,
-    /// The version at which that was written; 0 while it is not known.
+    /// Digest of the content that Karmada propagates.
+    propagated_digest: u64,
+    /// The version at which that content last changed. 0 if unknown.
     written: u64,
-    /// The deployment itself, if its packed text does not read back as it was.
+    /// The deployment itself, if the packed text does not decode to an equal one.
     whole: Option<Box<WorkloadDeployment>>,
 }
 
@@ -68,7 +68,7 @@ struct Template {
     json: Box<str>,
     #[serde(skip)]
     references: Box<[Reference]>,
-    /// The same as it is read, while it is in use: of a Workload's deployments many are reconciled together.
+    /// The decoded template while it is in use: several deployments of a Workload are often reconciled together.
     #[serde(skip)]
     open: Mutex<Weak<InstanceTemplateSpec>>,
 }
@@ -80,7 +80,7 @@ impl PartialEq for Template {
 }
 
 impl Template {
-    /// Shares a template.
+    /// Returns the shared template.
     fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
         let references = references(&template.spec).into();
         share(Arc::new(Self { json: json(template).into(), references, open: Mutex::default() }))
@@ -98,7 +98,7 @@ impl Template {
 }
 
 impl PackedDeployment {
-    /// Packs a deployment, and makes sure that it can be had back.
+    /// Packs a deployment, and checks that it can be unpacked.
     pub(crate) fn of(deployment: WorkloadDeployment) -> Self {
         let mut packed = Self::pack(deployment.clone());
         if packed.unpack().as_ref() != Some(&deployment) {
@@ -114,9 +114,9 @@ impl PackedDeployment {
             let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
             packed.0.as_str().map(|fields| share::<str>(fields.into()))
         });
-        let fields = share::<Book>(fields.collect());
+        let fields = share::<FieldSets>(fields.collect());
         let text = json(&deployment);
-        let said = said(&deployment, &template);
+        let propagated_digest = propagated_digest(&deployment, &template);
         Self {
             text: lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into(),
             length: text.len(),
@@ -128,19 +128,19 @@ impl PackedDeployment {
             promised: share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
-            said,
+            propagated_digest,
             written: 0,
             whole: None,
         }
     }
 
-    /// The deployment.
+    /// Returns the deployment.
     pub(crate) fn open(&self) -> WorkloadDeployment {
         if let Some(whole) = &self.whole {
             return (**whole).clone();
         }
         let Some(deployment) = self.unpack() else {
-            // This process could read the text when it packed the deployment. Without reliable memory it must not decide anything.
+            // This process decoded the text when it packed the deployment. With unreliable memory it must not decide anything.
             tracing::error!("a deployment in memory cannot be read any more: the process ends");
             std::process::abort();
         };
@@ -160,22 +160,22 @@ impl PackedDeployment {
         Some(deployment)
     }
 
-    /// References of its template.
+    /// Returns the references of its template.
     pub(crate) fn references(&self) -> &[Reference] {
         &self.template.references
     }
 
-    /// The uid that it gives for its Workload.
+    /// Returns the uid of its Workload, as the deployment names it.
     pub(crate) fn workload_uid(&self) -> &str {
         &self.workload_uid
     }
 
-    /// Its city, as its spec spells it.
+    /// Returns its city code in the spec.
     pub(crate) fn city_code(&self) -> &str {
         &self.city_code
     }
 
-    /// Its city, as its label spells it, by which policies select.
+    /// Returns its city label, which policies select by.
     pub(crate) fn city_label(&self) -> Option<&str> {
         self.city_label.as_deref()
     }
@@ -190,34 +190,34 @@ impl PackedDeployment {
         self.deleting
     }
 
-    /// True if it is the project's, where one cluster is project and cell at once.
+    /// True if it belongs to the project, if one cluster is both project and cell.
     pub(crate) fn is_original(&self) -> bool {
         self.original
     }
 
-    /// The version at which it was written last, its status and what Karmada itself puts on it aside; nothing where this process
-    /// has not seen that.
+    /// Returns the version of the last change that Karmada propagates. Changes of the status, and changes by Karmada itself, do
+    /// not count. `None` if this process has not seen that change.
     pub(crate) fn written(&self) -> Option<u64> {
         (self.written > 0).then_some(self.written)
     }
 
-    /// Keeps in mind when it was written last: see [`Inherit`](crate::io::store::Inherit).
+    /// Inherits the version of the last change: see [`Inherit`](crate::io::store::Inherit).
     pub(crate) fn inherit(&mut self, before: &Before<'_, Self>, next: Option<u64>) {
         self.written = match before {
-            Before::Known(before) if before.said == self.said => before.written,
+            Before::Known(before) if before.propagated_digest == self.propagated_digest => before.written,
             Before::Known(_) | Before::Nothing => next.unwrap_or(0),
             Before::Unknown => 0,
         };
     }
 
-    /// Bytes that are kept for it alone, what the allocator and the index need aside.
+    /// Returns the bytes that only this deployment uses, without the allocator's and the index's overhead.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
         size_of::<Self>() + self.text.len()
     }
 }
 
-/// A Workload as the caches of the management side keep it: its template once for it and all deployments that have the same.
+/// A Workload as the management caches keep it. It shares its template with its deployments.
 pub(crate) struct PackedWorkload {
     /// The Workload without its template.
     rest: Workload,
@@ -231,7 +231,7 @@ impl PackedWorkload {
         Self { rest: workload, template }
     }
 
-    /// The Workload; nothing where its template is no text, which no API server can have sent.
+    /// Returns the Workload. `None` if its template does not decode, which cannot happen with a template from an API server.
     pub(crate) fn open(&self) -> Option<Workload> {
         let mut workload = self.rest.clone();
         workload.spec.template = self.template.open()?;
@@ -239,7 +239,7 @@ impl PackedWorkload {
     }
 }
 
-/// All but its template.
+/// Everything except the template.
 impl Deref for PackedWorkload {
     type Target = Workload;
 
@@ -248,9 +248,9 @@ impl Deref for PackedWorkload {
     }
 }
 
-/// Digest of what Karmada brings of a deployment: each change of it makes Karmada write the deployment's binding anew. (Its
-/// detector leaves out the status, versions and field managers: pkg/util/eventfilter of v1.18.2.)
-fn said(deployment: &WorkloadDeployment, template: &Template) -> u64 {
+/// Returns a digest of the content that Karmada propagates. A change of it makes Karmada rewrite the deployment's binding.
+/// Karmada's detector ignores the status, versions and field managers: pkg/util/eventfilter of v1.18.2.
+fn propagated_digest(deployment: &WorkloadDeployment, template: &Template) -> u64 {
     let others = |map: &BTreeMap<String, String>| {
         json(&map.iter().filter(|(key, _)| !key.contains(".karmada.io")).collect::<BTreeMap<_, _>>())
     };
@@ -260,7 +260,8 @@ fn said(deployment: &WorkloadDeployment, template: &Template) -> u64 {
     hasher.finish()
 }
 
-/// The JSON of a part of a deployment. A part without JSON does not read back, so its deployment is kept whole.
+/// Returns the JSON of a part of a deployment. A part that does not encode does not decode either, so its deployment is kept
+/// whole.
 fn json(of: &impl serde::Serialize) -> String {
     serde_json::to_string(of).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use crate::{
     plan::takeover,
 };
 
-/// A deployment as a control plane has it that has been worked on, with its own settings.
+/// A deployment with its own settings, as a control plane has it after reconciles.
 fn deployment(name: &str, template: usize) -> WorkloadDeployment {
     let env: Vec<Value> = (0..12)
         .map(|n| json!({ "name": format!("SETTING_{n}"), "value": format!("https://{n}.example.com/{template}") }))
@@ -80,7 +80,7 @@ fn deployment(name: &str, template: usize) -> WorkloadDeployment {
 }
 
 #[test]
-fn what_is_packed_is_what_it_was() {
+fn packed_deployment_unpacks_to_an_equal_one() {
     let mut deleting = deployment("web-main-dfw", 1);
     deleting.metadata.deletion_timestamp = deleting.metadata.creation_timestamp.clone();
     let mut without_book = deployment("web-main-dfw", 1);
@@ -98,23 +98,23 @@ fn what_is_packed_is_what_it_was() {
     }
 }
 
-/// Found by reading: one object that does not read back ended the process, over and over.
+/// One object that did not decode to an equal one ended the process in a loop.
 #[test]
-fn what_does_not_read_back_as_it_was_is_kept_whole() {
+fn packed_deployment_that_does_not_decode_is_kept_whole() {
     let mut of = deployment("web-main-dfw", 1);
     of.spec.template.spec.runtime.resources.instance_type = "another".into();
     let mut packed = PackedDeployment::of(of.clone());
-    // The fraction of a second is not written, so it cannot be read back.
+    // The fraction of a second is not encoded, so it does not decode.
     let fraction = "2026-09-01T07:41:13.25Z".parse().unwrap();
     of.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fraction));
     assert_eq!(PackedDeployment::of(of.clone()).open(), of);
-    // Nor can what is no text at all.
+    // Broken text does not decode either.
     packed.text = Box::from([0xff, 0, 0xff]);
     assert_eq!(packed.unpack(), None);
 }
 
 #[test]
-fn what_deployments_have_in_common_is_kept_once() {
+fn packed_deployments_share_template_and_field_sets() {
     let [one, same, other] =
         [("a", 1), ("b", 1), ("a", 2)].map(|(name, template)| PackedDeployment::of(deployment(name, template)));
     assert!(Arc::ptr_eq(&one.template, &same.template));
@@ -123,17 +123,17 @@ fn what_deployments_have_in_common_is_kept_once() {
     assert!(Arc::ptr_eq(&first(&one), &first(&other)), "the same fields were applied");
 }
 
-/// Of 4 KiB for a deployment, its copy and its binding, what these two take.
+/// A deployment, its copy and its binding may take 4 KiB. This is the share of the first two.
 #[test]
-fn little_is_kept_for_a_deployment_alone() {
+fn packed_deployment_takes_little_memory_of_its_own() {
     let whole = json(&deployment("web-main-dfw", 1)).len();
     let own = PackedDeployment::of(deployment("web-main-dfw", 1)).own_bytes();
     assert!(own < 1100 && own * 4 < whole, "{own} bytes of {whole}");
 }
 
-/// Which change of a copy Karmada has to carry out last is known to whoever has seen it, and to nobody else.
+/// The last change of a copy that Karmada must propagate is only known to a process that has seen it.
 #[test]
-fn the_version_of_the_last_change_that_karmada_brings_is_kept_in_mind() {
+fn packed_deployment_inherits_the_version_of_the_last_propagated_change() {
     type Change = fn(&mut WorkloadDeployment);
     let key = ObjectKey::new("storefront", "web");
     let store = Store::<PackedDeployment>::inheriting(PackedDeployment::inherit, |_, _| Vec::new());

@@ -1,9 +1,9 @@
-//! Instances as the caches of the management side keep them: on the hub, where cells write them, and in the projects.
+//! Instances as the management caches keep them: those on the hub, which cells write, and those in the projects.
 //!
-//! A decision asks of most of them no more than their labels and their status. What they run is kept as text, once for all that
-//! run the same. Whoever may write one can make it as large as the API server takes: so there is a bound on what is kept of
-//! each, and on what is kept of all that one cell has written. What is over the first is known to be there, and is too large; what
-//! is over the second is read when it is needed.
+//! Most decisions read only the labels and the status of an Instance. Its runtime and volumes are kept as text, once for all
+//! Instances with the same ones. A writer can make an Instance as large as the API server accepts, so two limits apply: one for
+//! each Instance, and one for everything that one cell has written. Above the first limit, an Instance is only known to exist and
+//! to be too large. Above the second, its runtime and volumes are read from the API server when they are needed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,35 +23,35 @@ use crate::{
     plan::{diff, limits::json_bytes, ownership},
 };
 
-/// Longest text that is kept of what one Instance runs: more than admission lets a template have.
+/// Most bytes of text kept of an Instance's runtime and volumes. Admission allows less in a template.
 const MAX_BODY: usize = 256 << 10;
-/// Most bytes that are kept of one Instance beside that.
+/// Most bytes kept of the rest of an Instance.
 const MAX_BESIDE: usize = 64 << 10;
-/// Most bytes of annotations that are kept of an Instance; ours are short.
+/// Most bytes kept of an Instance's annotations. Ours are short.
 const MAX_ANNOTATIONS: usize = 4 << 10;
-/// Bodies below this are ordinary, and cost little more than the Instance itself.
+/// Smaller bodies are ordinary, and cost little more than the Instance itself.
 const ORDINARY: usize = 8 << 10;
-/// Most bytes that are kept of all different larger bodies that one writer has brought first. An honest cell reaches it with 128
-/// Workloads of the largest template, of all its tenants together; those that come later cost a read each time they are shown.
+/// Most bytes kept of all distinct larger bodies that one writer was the first to write. A correct cell reaches this with 128
+/// Workloads of the largest template, over all its tenants. Later ones cost a read whenever they are shown.
 const MAX_OF_ONE: usize = 16 << 20;
 
 /// Bytes of large bodies by writer.
-static BROUGHT: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::default);
+static CHARGED: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::default);
 
-/// One Instance; to read its labels and its status it need not be opened.
+/// A packed Instance. Its labels and status can be read without decoding.
 pub(crate) struct PackedInstance {
-    /// The Instance without what it runs.
+    /// The Instance without runtime and volumes.
     rest: Instance,
     body: Kept,
 }
 
-/// The part of an Instance's runtime and volumes that is kept.
+/// The kept part of an Instance's runtime and volumes.
 enum Kept {
-    /// All of it.
+    /// Everything.
     Body(Arc<Body>),
-    /// Nothing: its writer has used up its share.
+    /// Nothing, because its writer has used up its share.
     Elsewhere,
-    /// Nothing: it is too large.
+    /// Nothing, because it is too large.
     TooLarge,
 }
 
@@ -59,12 +59,12 @@ enum Kept {
 #[derive(Serialize)]
 struct Body {
     json: Box<str>,
-    /// The writer that it is charged to.
+    /// The writer that is charged for it.
     #[serde(skip)]
     writer: Option<String>,
 }
 
-/// The packed fields of an Instance.
+/// The fields of an Instance in a body.
 #[derive(Serialize, Deserialize, Default)]
 struct Runs {
     runtime: Shared<InstanceRuntime>,
@@ -81,33 +81,33 @@ impl PartialEq for Body {
 impl Drop for Body {
     fn drop(&mut self) {
         let Some(writer) = &self.writer else { return };
-        let mut brought = brought();
-        if let Some(bytes) = brought.get_mut(writer) {
+        let mut charged = charged();
+        if let Some(bytes) = charged.get_mut(writer) {
             *bytes -= self.json.len();
             if *bytes == 0 {
-                brought.remove(writer);
+                charged.remove(writer);
             }
         }
     }
 }
 
-fn brought() -> MutexGuard<'static, HashMap<String, usize>> {
-    BROUGHT.lock().unwrap_or_else(PoisonError::into_inner)
+fn charged() -> MutexGuard<'static, HashMap<String, usize>> {
+    CHARGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Charges these bytes to a writer; false where that is more than one may bring.
+/// Charges these bytes to a writer. Returns false if they exceed its share.
 fn charge(writer: &str, bytes: usize) -> bool {
-    let mut brought = brought();
-    let so_far = brought.get(writer).copied().unwrap_or(0);
+    let mut charged = charged();
+    let so_far = charged.get(writer).copied().unwrap_or(0);
     let fits = so_far + bytes <= MAX_OF_ONE;
     if fits {
-        brought.insert(writer.to_owned(), so_far + bytes);
+        charged.insert(writer.to_owned(), so_far + bytes);
     }
     fits
 }
 
 impl Body {
-    /// Keeps a body with this text, as far as may be.
+    /// Keeps a body with this text within the limits.
     fn keep(json: String, writer: &str) -> Kept {
         if json.len() > MAX_BODY {
             return Kept::TooLarge;
@@ -127,20 +127,20 @@ impl Body {
 }
 
 impl PackedInstance {
-    /// Packs what a cell has written on the hub. Nothing is decided by who applied what of it.
+    /// Packs an Instance on the hub, which a cell has written. No decision reads its field managers.
     pub(crate) fn of_hub(mut instance: Instance) -> Self {
         instance.metadata.managed_fields = Some(Vec::new());
         let writer = ownership::cell_of(&instance).cloned().unwrap_or_default();
         Self::of(instance, &format!("cell {writer}"))
     }
 
-    /// Packs what stands in a project, a copy whose spec is compared as a whole.
+    /// Packs an Instance in a project, a copy whose spec is compared as a whole.
     pub(crate) fn of_project(mut instance: Instance) -> Self {
         diff::forget_applied_spec(&mut instance);
         Self::of(instance, "projects")
     }
 
-    /// Nothing is decided by annotations of others.
+    /// Packs an Instance. No decision reads annotations of other writers.
     fn of(mut instance: Instance, writer: &str) -> Self {
         let mut room = MAX_ANNOTATIONS;
         if let Some(annotations) = &mut instance.metadata.annotations {
@@ -154,22 +154,22 @@ impl PackedInstance {
         if json_bytes(&instance) > MAX_BESIDE {
             return Self { rest: identity(instance), body: Kept::TooLarge };
         }
-        // What cannot be written as text cannot be shown either.
+        // A body that does not encode cannot be shown either.
         let body = serde_json::to_string(&runs).map_or(Kept::TooLarge, |json| Body::keep(json, writer));
         Self { rest: instance, body }
     }
 
-    /// True if too much stands in it to be kept.
+    /// True if it is too large to be kept.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self.body, Kept::TooLarge)
     }
 
-    /// True if what it runs has to be read from its API server.
+    /// True if its runtime and volumes must be read from the API server.
     pub(crate) fn is_elsewhere(&self) -> bool {
         matches!(self.body, Kept::Elsewhere)
     }
 
-    /// The Instance, as far as it is kept.
+    /// Returns the Instance as far as it is kept.
     pub(crate) fn open(&self) -> Instance {
         let mut instance = self.rest.clone();
         if let Kept::Body(body) = &self.body
@@ -180,14 +180,14 @@ impl PackedInstance {
         instance
     }
 
-    /// Bytes that are kept for it alone, about.
+    /// Returns about the number of bytes that only this Instance uses.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
         size_of::<Self>() + json_bytes(&self.rest)
     }
 }
 
-/// All but what it runs.
+/// Everything except runtime and volumes.
 impl Deref for PackedInstance {
     type Target = Instance;
 
@@ -196,7 +196,7 @@ impl Deref for PackedInstance {
     }
 }
 
-/// The identity and owner of an Instance, and nothing else.
+/// Returns only the identity and the owner of an Instance.
 fn identity(of: Instance) -> Instance {
     let mut instance = Instance::new("", InstanceSpec::default());
     let ours = |all: BTreeMap<String, String>| {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_instance_opens_as_it_was_but_for_what_nothing_is_decided_on() {
+    fn packed_instance_opens_with_everything_that_decisions_read() {
         let of = instance(0, "c1", "x");
         let packed = PackedInstance::of_hub(of.clone());
         assert!(packed.spec.volumes.is_none() && packed.labels() == of.labels(), "read without being opened");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_instances_of_one_template_keep_it_once() {
+    fn packed_instances_of_one_template_share_it() {
         let value = "y".repeat(100_000);
         let of = |n| PackedInstance::of_hub(instance(n, "c2", &value));
         let all: Vec<_> = (0..100).map(of).chain((0..100).map(|n| PackedInstance::of_project(of(n).open()))).collect();
@@ -277,9 +277,9 @@ mod tests {
         assert!(bytes(&all) < 100_000 + 200 * 3000, "{}", bytes(&all));
     }
 
-    /// A cell's credentials could end management of all projects: everything that it wrote was kept.
+    /// A cell's credentials could stop management of all projects, because everything that the cell wrote was kept.
     #[test]
-    fn packed_instances_that_a_cell_pushes_take_no_more_than_its_share() {
+    fn packed_instances_of_one_cell_stay_within_its_share() {
         let large: Vec<_> = (0..200)
             .map(|n| PackedInstance::of_hub(instance(n, "c3", &format!("{n}{}", "z".repeat(1 << 20)))))
             .collect();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_instance_with_many_labels_keeps_who_it_is() {
+    fn packed_instance_with_many_labels_keeps_its_identity() {
         let mut of = instance(0, "c5", "x");
         of.labels_mut().extend((0..20_000).map(|n| (format!("l{n}"), "v".into())));
         of.status = serde_json::from_value(json!({ "conditions": [{

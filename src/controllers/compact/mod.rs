@@ -1,5 +1,5 @@
-//! Objects as caches keep them: parts that many objects have in common are kept once. On the management side, deployments and
-//! Instances are packed as well.
+//! The form of objects in caches. Parts that many objects share are stored once. On the management side, deployments and
+//! Instances are also packed.
 
 mod deployment;
 mod instance;
@@ -26,20 +26,20 @@ fn part<T: Serialize + PartialEq + Send + Sync + 'static>(part: Shared<T>) -> Sh
     share::<T>(part.into()).into()
 }
 
-/// An Instance of a cell, whose runtime and volumes are shared.
+/// Shares runtime and volumes of a cell's Instance.
 pub(crate) fn instance(mut instance: Instance) -> Instance {
     instance.spec.runtime = part(instance.spec.runtime);
     instance.spec.volumes = instance.spec.volumes.map(part);
     instance
 }
 
-/// The copy of a cell's Instance. Its spec is compared as a whole.
+/// Shares parts of the copy of a cell's Instance. Its spec is compared as a whole.
 pub(crate) fn instance_copy(mut copy: Instance) -> Instance {
     diff::forget_applied_spec(&mut copy);
     instance(copy)
 }
 
-/// A deployment of a cell. It shares its template with other deployments, and the runtime and volumes with their Instances.
+/// Shares parts of a cell's deployment: its template with other deployments, and runtime and volumes with their Instances.
 pub(crate) fn deployment(mut deployment: WorkloadDeployment) -> WorkloadDeployment {
     let spec = &mut deployment.spec.template.spec;
     spec.runtime = part(std::mem::take(&mut spec.runtime));
@@ -48,7 +48,7 @@ pub(crate) fn deployment(mut deployment: WorkloadDeployment) -> WorkloadDeployme
     deployment
 }
 
-/// The facts of a binding. Many bindings have the same policy, clusters and results.
+/// Returns the facts of a binding. Many bindings have the same policy, clusters and results.
 pub(crate) fn binding(binding: ResourceBinding) -> BindingFacts {
     let facts = BindingFacts::of(binding);
     let name = |name: Option<Arc<str>>| name.map(share);
@@ -98,7 +98,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A cell held each template as often as it has deployments, Instances and copies of it.
+    /// A cell kept each template once for each deployment, Instance and copy.
     #[test]
     fn shared_parts_of_deployment_instances_and_copies_are_one() {
         let of = deployment_of("shared");

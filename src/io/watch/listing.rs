@@ -13,8 +13,8 @@ impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
 where
     W::Object: Send,
 {
-    /// Fills the cache. Returns the version of the list, and true if etcd was restored since the last one. `restore_known`: another
-    /// watch of this server has detected a restore.
+    /// Fills the cache. Returns the version of the list, and true if etcd was restored since the last one. `restore_known`:
+    /// another watch of this server has detected a restore.
     pub(super) async fn list(&self, entry: &Entry, restore_known: bool) -> Result<(u64, bool), Error> {
         let mut params = ListParams::default().labels(&self.selector).limit(self.page);
         let mut objects = Vec::new();
