@@ -15,89 +15,88 @@ use crate::plan::management::city_policy::policy::Propagation;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "compute-operator", version, args_conflicts_with_subcommands = true)]
 pub struct Flags {
-    /// Kubeconfig of the cluster to work in: the project, or the cell [default: KUBECONFIG, ~/.kube/config, in-cluster]
+    /// Kubeconfig of the local cluster: the project in single mode, or the cell [default: KUBECONFIG, ~/.kube/config, in-cluster]
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub kubeconfig: Option<PathBuf>,
-    /// Kubeconfig of the hub, Karmada's API server
+    /// Kubeconfig of the hub, the API server of Karmada
     #[arg(long, aliases = ["downstream-kubeconfig", "karmada-kubeconfig"], value_name = "FILE", value_parser = optional_path)]
     pub federation_kubeconfig: Option<PathBuf>,
-    /// Context in the federation kubeconfig [default: its current one]
+    /// Context to use in the federation kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME", value_parser = optional_text)]
     pub federation_context: Option<String>,
-    /// Run the management controllers: fan out, federate, mirror
+    /// Run the management controllers. They fan out Workloads, copy deployments to the hub and show Instances in the projects
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub enable_management_controllers: bool,
-    /// Run the cell controllers: Instances
+    /// Run the cell controllers. They create Instances for the deployments of the cell
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub enable_cell_controllers: bool,
-    /// Work only while holding the Lease
+    /// Reconcile only while holding the Lease
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub leader_elect: bool,
     /// Namespace of the Lease [default: the pod's own, else compute-system]
     #[arg(long, value_name = "NAME", value_parser = optional_text)]
     pub leader_elect_namespace: Option<String>,
-    /// Where /healthz and /readyz are served; 0 for nowhere
+    /// Address of /healthz and /readyz. 0 disables them
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: String,
-    /// Config file (kind WorkloadOperator); all defaults when absent
+    /// Config file of kind WorkloadOperator. Without it, all defaults apply
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub server_config: Option<PathBuf>,
-    /// Feature gates, NAME=BOOL separated by commas: NetworkingIntegration
+    /// Feature gates, as a comma-separated list of NAME=BOOL. The only gate with an effect is NetworkingIntegration
     #[arg(long, value_name = "GATES", default_value = "")]
     pub feature_gates: String,
-    /// How ConfigMaps and Secrets reach the cells. `selectors` is the way back to the Go operator: each then reaches one
-    /// city alone
+    /// How ConfigMaps and Secrets reach the cells. `selectors` is only for a rollback to the Go operator
     #[arg(long, value_name = "WAY", default_value = "dependencies")]
     pub referenced_data_propagation: PropagationFlag,
-    /// Development defaults for logs: console, debug
+    /// Use development defaults for the logs: console format, debug level
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub zap_devel: bool,
-    /// Form of the logs [default: json]
+    /// Format of the logs [default: json]
     #[arg(long, value_name = "FORM")]
     pub zap_encoder: Option<LogFormat>,
-    /// Level of the logs: debug, info, error, or a tracing filter [default: info]
+    /// Level of the logs: debug, info, warn, error, a number, or a tracing filter [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub zap_log_level: Option<String>,
-    /// Accepted for compatibility, without effect
+    /// Accepted for compatibility. It has no effect
     #[arg(long, value_name = "LEVEL", hide = true)]
     pub zap_stacktrace_level: Option<String>,
-    /// Accepted for compatibility, without effect: times are RFC 3339
+    /// Accepted for compatibility. It has no effect: times are in RFC 3339
     #[arg(long, value_name = "FORM", hide = true)]
     pub zap_time_encoding: Option<String>,
-    /// Accepted for compatibility, without effect: this operator keeps no instance types
+    /// Accepted for compatibility. It has no effect: this operator does not manage instance types
     #[arg(long, value_name = "DURATION", hide = true)]
     pub instance_type_deprecation_grace_period: Option<String>,
-    /// Accepted for compatibility, without effect: this operator keeps no instance types
+    /// Accepted for compatibility. It has no effect: this operator does not manage instance types
     #[arg(long, value_name = "NAME", hide = true)]
     pub instance_type_default: Option<String>,
-    /// Something else than running.
+    /// The subcommand. Without one, the operator runs.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What else the binary does.
+/// Subcommands of the binary.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Write the CustomResourceDefinitions
+    /// Write the CustomResourceDefinitions of the operator to a folder
     Crds {
-        /// Folder to write into
+        /// Output folder
         #[arg(long, default_value = "crds")]
         dir: PathBuf,
     },
-    /// The way from the Go operator's claims to dependencies
+    /// Migration from the Go operator's claims to dependencies
     #[command(subcommand)]
     Migration(Migration),
 }
 
-/// What can be asked of the migration.
+/// Subcommands of `migration`.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Migration {
-    /// Print how far each city's policy is
+    /// Print the preconditions, and the migration phase of each city policy
     Status {
-        /// Kubeconfig of the hub, Karmada's API server
+        /// Kubeconfig of the hub, the API server of Karmada
         #[arg(long, value_name = "FILE")]
         federation_kubeconfig: PathBuf,
-        /// Context in it [default: its current one]
+        /// Context to use in that kubeconfig [default: its current one]
         #[arg(long, value_name = "NAME")]
         federation_context: Option<String>,
     },
@@ -106,9 +105,9 @@ pub enum Migration {
 /// How ConfigMaps and Secrets reach the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PropagationFlag {
-    /// They follow the deployments that need them.
+    /// Karmada delivers each one with the deployments that reference it.
     Dependencies,
-    /// Each is claimed by one city's policy.
+    /// The policy of one city claims each one, so it reaches only that city.
     Selectors,
 }
 
@@ -121,16 +120,16 @@ impl From<PropagationFlag> for Propagation {
     }
 }
 
-/// Form of the logs.
+/// Format of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Console,
-    /// For machines, one object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Takes any text: `--x=$(VAR)` with an empty variable means absent.
+/// Accepts any text: `--x=$(VAR)` with an empty variable means absent.
 #[allow(clippy::unnecessary_wraps)] // the shape clap asks for
 fn optional_path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
@@ -142,7 +141,7 @@ fn optional_text(text: &str) -> Result<String, String> {
 }
 
 impl Flags {
-    /// Parses the process's arguments; exits the process for `--help` and `--version`.
+    /// Parses the arguments of the process. Exits the process for `--help` and `--version`.
     ///
     /// # Errors
     /// One line for arguments that clap does not accept.

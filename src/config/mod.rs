@@ -68,7 +68,7 @@ pub struct Config {
     pub webhook: Option<Webhook>,
     /// Settings without effect, one line each, logged at the start.
     pub warnings: Vec<String>,
-    /// Form of the logs.
+    /// Format of the logs.
     pub log_format: LogFormat,
     /// Filter of the logs.
     pub log_filter: String,

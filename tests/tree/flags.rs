@@ -116,8 +116,8 @@ fn flags_page_equals_what_the_types_generate() {
     // The test itself finds flags, former names, values and hidden flags.
     for part in [
         "| `--federation-kubeconfig=FILE`, `--downstream-kubeconfig`, `--karmada-kubeconfig` |  | `FEDERATION_KUBECONFIG` |",
-        "| `--leader-elect[=BOOL]` | `false` | `LEADER_ELECT` | Work only while holding the Lease. |",
-        "| `--zap-encoder=FORM` | json |  | Form of the logs. `console`: For people. `json`: For machines",
+        "| `--leader-elect[=BOOL]` | `false` | `LEADER_ELECT` | Reconcile only while holding the Lease. |",
+        "| `--zap-encoder=FORM` | json |  | Format of the logs. `console`: Text for people. `json`: One JSON object per line.",
         "| `--instance-type-default=NAME` |",
         "\n## `compute-operator migration status`\n",
     ] {
