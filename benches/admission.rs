@@ -1,11 +1,15 @@
-//! How long an admission request takes that needs twenty reviews of access, against one such review by itself.
+//! Measures an admission request that needs twenty access reviews, against one such review.
 //!
-//! `cargo bench --bench admission [-- <requests>]` (300 unless said otherwise), ten requests a second, on real API servers.
-//! In the same run, one after the other within each tenth of a second: one review, the same twenty at once as anybody could
-//! ask them, the webhook asked directly as an API server asks it, about twenty names that nobody has asked about before and
-//! about the same twenty again and again, and a Workload with new names created (dry run) through both. It fails when p99 of the
-//! webhook, asked directly about new names, is more than four times that of one review. What the API server itself adds to that
-//! when it creates a Workload is not this operator's to hold, and printed.
+//! `cargo bench --bench admission [-- <requests>]` (default 300) sends ten requests a second to real API servers. In the same
+//! run, within each tenth of a second, it measures in turn:
+//! - one review
+//! - the same twenty reviews at once, as any client can send them
+//! - the webhook called directly, as an API server calls it, about twenty new names
+//! - the same about twenty known names
+//! - the creation (dry run) of a Workload with new names, through both
+//!
+//! It fails if p99 of the direct call about new names is more than four times that of one review. The additional time of the API
+//! server for creating a Workload is outside the operator's control. It is only printed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -29,7 +33,7 @@ use testbed::{
 use tokio::time::{Instant, interval};
 
 const REFERENCES: usize = 20;
-/// How many times p99 of one review the webhook may take at p99 for twenty of them.
+/// Highest ratio between p99 of the webhook with twenty reviews and p99 of one review.
 const MOST: f64 = 4.0;
 const DIRECTLY: &str = "the webhook, asked directly, twenty new references";
 const REVIEW: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -74,7 +78,7 @@ async fn main() {
         let known = ask(&webhook, "settings").await;
         let began = Instant::now();
         workloads.create(&dry, &serde_json::from_value(workload(&format!("created-{n}"))).unwrap()).await.unwrap();
-        // The first ones make their connections.
+        // The first requests open connections.
         if n >= 10 {
             one.push(first);
             twenty.push(all);
@@ -100,7 +104,7 @@ async fn main() {
     }
 }
 
-/// What the tenant may do: everything with Workloads, and read each ConfigMap.
+/// Grants the tenant everything on Workloads, and reads of each ConfigMap.
 async fn rights(admin: &Client) {
     let rules = json!([
         rule("compute.datumapis.com", &["workloads"], &["*"], &[]),
@@ -137,7 +141,7 @@ fn review(n: usize) -> Value {
     } })
 }
 
-/// How long the webhook takes for a Workload that refers to twenty ConfigMaps of this prefix.
+/// Returns the time of the webhook for a Workload that refers to twenty ConfigMaps with this prefix.
 async fn ask(webhook: &Client, prefix: &str) -> Duration {
     let question = question(prefix);
     let began = Instant::now();

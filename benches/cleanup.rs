@@ -1,8 +1,7 @@
-//! How long it takes, and what it costs, until nothing is left of many deployments that share companions.
+//! Measures the time and the requests until many deployments that share companions are deleted everywhere.
 //!
-//! `cargo bench --bench cleanup [-- <deployments> <companions>]` (2,000 and 500 unless said otherwise), on real API servers.
-//! With more companions than deployments (`-- 100 10000`) it is what a sweep of an idle hub costs that is looked at, and
-//! nothing is deleted.
+//! `cargo bench --bench cleanup [-- <deployments> <companions>]` (defaults 2,000 and 500) uses real API servers. With more
+//! companions than deployments (`-- 100 10000`) it measures a sweep of an idle hub instead, and deletes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -22,7 +21,7 @@ use testbed::{
 };
 use tokio::time::{Instant, sleep};
 
-/// How many requests there are of each kind.
+/// Returns the number of requests of each kind.
 fn by_kind(requests: &[Request]) -> BTreeMap<String, usize> {
     let mut kinds = BTreeMap::new();
     for request in requests {
@@ -31,7 +30,7 @@ fn by_kind(requests: &[Request]) -> BTreeMap<String, usize> {
     kinds
 }
 
-/// Prints what a sweep of an idle hub asks for, and what the manager takes meanwhile.
+/// Prints the requests of a sweep of an idle hub, and the memory of the manager.
 async fn look_at_idle(bed: &Testbed, operator: &Operator) {
     let mark = Audit::mark(&bed.hub);
     sleep(Duration::from_secs(21)).await;
@@ -40,7 +39,7 @@ async fn look_at_idle(bed: &Testbed, operator: &Operator) {
     for write in requests.iter().filter(|request| request.verb != "list") {
         println!("not idle: {write:?}");
     }
-    // Nothing was lost, so that nothing is to be repaired, however long the way was.
+    // Nothing was lost, so nothing must be repaired, even if the delivery took long.
     let text = operator.metrics().await.unwrap();
     let repairs = text.lines().find(|line| line.starts_with("compute_federation_repairs_total"));
     println!("{}", repairs.unwrap_or("no repairs are counted"));
@@ -94,7 +93,7 @@ async fn main() {
     let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
     let began = Instant::now();
     let all: Api<DynamicObject> = Api::namespaced_with(project.clone(), NAMESPACE, &resource("WorkloadDeployment"));
-    // A server that is this busy may cut the connection after a minute, with a part deleted; asking again goes on with the rest.
+    // A busy server may close the connection after a minute, with some objects deleted. The next request continues with the rest.
     wait("the deletion is taken", || async {
         all.delete_collection(&DeleteParams::background(), &ListParams::default())
             .await

@@ -1,14 +1,16 @@
-//! How much memory the manager takes beside many objects that are none of its business, and while it copies.
+//! Measures the memory of the manager with many unrelated objects, and during copying.
 //!
-//! `cargo bench --bench memory [-- <unrelated objects> <deployments>]` prints one line per situation: resident memory (and
-//! its peak) of the same manager, on real API servers, beside so many unrelated ConfigMaps and Secrets of 1 KiB each in the
-//! project and on the hub (100,000 unless said otherwise, half of each kind), and started anew beside so many deployments
-//! that are reported on (10,000 unless said otherwise), with what one of them takes: it, its copy and its binding.
+//! `cargo bench --bench memory [-- <unrelated objects> <deployments>]` prints one line per situation, with the resident memory of
+//! the manager and its peak. It uses real API servers. The situations are:
+//! - the manager with unrelated ConfigMaps and Secrets of 1 KiB each, in the project and on the hub (default 100,000, half of
+//!   each kind)
+//! - the manager restarted with deployments with a reported status (default 10,000), with the memory of one deployment, its
+//!   copy and its binding
 //!
-//! Before that, what a scrape costs: the metrics of a cell with 200 namespaces and 10,000 deployments, made into text; and later,
-//! those of the manager beside its deployments, asked for as Prometheus does.
+//! It also measures scrapes. First it encodes the metrics of a cell with 200 namespaces and 10,000 deployments. Later it measures
+//! a scrape of the manager with its deployments, as Prometheus does it.
 //!
-//! It ends with code 1, and says what, where something takes more than the limits at the top of this file.
+//! It ends with code 1 and a message if a value exceeds the limits at the top of this file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -26,21 +28,21 @@ use serde_json::{Value, json};
 use testbed::{Options, Testbed, karmada::Flavour, operator::Operator};
 use tokio::time::{Instant, sleep};
 
-/// Deployments of the last situation, and Secrets of 64 KiB that each refers to.
+/// Deployments of the last situation, and the Secrets of 64 KiB that each refers to.
 const DEPLOYMENTS: usize = 100;
 const SECRETS: usize = 10;
-/// Scrapes of which the median is told.
+/// Number of scrapes for the median.
 const SCRAPES: usize = 100;
-/// What one deployment may take, with its copy and its binding, in bytes.
+/// Most memory of one deployment with its copy and its binding, in bytes.
 const EACH: usize = 4 << 10;
-/// Deployments below which the memory of the process itself blurs what each takes.
+/// With fewer deployments, the memory of the process itself hides that of one deployment.
 const FEW: usize = 1_000;
-/// What the manager may take beside this many deployments or fewer, in KiB.
+/// Most memory of the manager with at most this many deployments, in KiB.
 const ALL: (usize, usize) = (10_000, 64 << 10);
-/// What a scrape may take, in milliseconds.
+/// Longest scrape, in milliseconds.
 const SCRAPE: f64 = 5.0;
 
-/// What takes more than it may, a sentence each.
+/// Exceeded limits, one sentence each.
 #[derive(Default)]
 struct Over(Vec<String>);
 
@@ -55,7 +57,7 @@ impl Over {
         });
     }
 
-    /// Beside these deployments the manager takes `all`, in KiB, and each of them `each`, in bytes.
+    /// Checks the memory of the manager with these deployments: `all` in KiB, and `each` deployment in bytes.
     fn memory(&mut self, deployments: usize, all: usize, each: usize) {
         let (most, limit) = ALL;
         self.add(deployments >= FEW && each > EACH, || {
@@ -86,7 +88,7 @@ async fn measure(over: &mut Over) {
     let mut bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
     let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
     create(&project, namespace(common::NAMESPACE)).await;
-    // One deployment that refers to a Secret: so that sources are watched at all.
+    // One deployment refers to a Secret, so that the sources are watched.
     create(&project, secret("first", 1 << 10)).await;
     create(&project, deployment("first", &["first".into()])).await;
     println!("{:<58} {:>9} {:>9}", "", "resident", "peak");
@@ -126,7 +128,7 @@ async fn measure(over: &mut Over) {
     }
     eprintln!("done after {:.0} s", began.elapsed().as_secs_f64());
     let operator = manager(&bed).await;
-    sleep(Duration::from_secs(20)).await; // sources are listed in pages; nothing reports from outside when that is done
+    sleep(Duration::from_secs(20)).await; // sources are listed in pages, and the end of that is not visible from outside
     settle(&operator, &format!("beside {unrelated} unrelated objects on each of both")).await;
 
     let began = Instant::now();
@@ -144,8 +146,7 @@ async fn measure(over: &mut Over) {
     settle(&operator, "the same, started anew").await;
 }
 
-/// Prints how long it takes to make the text of a cell's metrics that has 200 namespaces with 50 deployments each, and answers
-/// with it, in milliseconds.
+/// Prints and returns the time of encoding the metrics of a cell with 200 namespaces of 50 deployments each, in milliseconds.
 fn scrape() -> f64 {
     let metrics = Metrics::default();
     let reasons = ["", "Resolving", "AwaitingPropagation", "SourceNotFound", "Ready"];
@@ -170,15 +171,15 @@ fn scrape() -> f64 {
     took
 }
 
-/// In milliseconds.
+/// Returns the median in milliseconds.
 fn median(mut all: Vec<Duration>) -> f64 {
     all.sort();
     all[all.len() / 2].as_secs_f64() * 1e3
 }
 
-/// Has so many deployments on the hub, ten of each template, and brought to a cell and reported on. What becomes of the first is
-/// the work of the stand-in for Karmada, which goes through one object after the other and takes the better part of an hour
-/// for ten thousand; of the others the same is made here.
+/// Puts this number of deployments on the hub, ten of each template, each delivered to a cell and with a status. The stand-in for
+/// Karmada delivers only the first one, because it would take most of an hour for ten thousand. The benchmark writes the same
+/// result for the others.
 async fn track(bed: &mut Testbed, deployments: usize) {
     let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
     let all = Api::<DynamicObject>::all_with(hub.clone(), &resource("WorkloadDeployment"));
@@ -204,7 +205,7 @@ async fn track(bed: &mut Testbed, deployments: usize) {
     eprintln!("{deployments} deployments are there, and reported on, after {:.0} s", began.elapsed().as_secs_f64());
 }
 
-/// How many of the project's deployments say what was reported.
+/// Returns the number of the project's deployments that show the reported status.
 async fn mirrored(project: &Client) -> usize {
     let originals =
         Api::<DynamicObject>::namespaced_with(project.clone(), common::NAMESPACE, &resource("WorkloadDeployment"));

@@ -1,4 +1,4 @@
-//! What Karmada and a cell make of a deployment's copy, written again for others.
+//! The results of Karmada and of a cell for a deployment's copy, written again for other copies.
 
 use compute_operator::api::names::deployment_binding;
 use kube::{
@@ -12,18 +12,18 @@ use super::{report, resource};
 /// The field manager of real Karmada's controllers.
 const CONTROLLERS: &str = "controller-manager";
 
-/// What was made of one copy.
+/// The results for one copy.
 pub struct Made {
     copies: Api<DynamicObject>,
     bindings: Api<DynamicObject>,
-    /// The labels and annotations that Karmada has put on it.
+    /// The labels and annotations that Karmada added.
     marks: Value,
     binding: Value,
     status: Value,
 }
 
 impl Made {
-    /// What was made of the copy of this name, which refers to data; nothing as long as it is not delivered.
+    /// Returns the results for the copy of this name, which refers to data. `None` until it is delivered.
     pub async fn of(hub: &Client, namespace: &str, name: &str) -> Option<Self> {
         let api = |kind| Api::<DynamicObject>::namespaced_with(hub.clone(), namespace, &resource(kind));
         let (copies, bindings) = (api("WorkloadDeployment"), api("ResourceBinding"));
@@ -52,7 +52,7 @@ impl Made {
         Some(Self { copies, bindings, marks, binding, status })
     }
 
-    /// Makes the same of another copy, which refers to none.
+    /// Writes the same results for another copy, which refers to no data.
     pub async fn again(&self, copy: ObjectMeta) {
         let (name, params) =
             (copy.name.unwrap(), PatchParams { field_manager: Some(CONTROLLERS.into()), ..PatchParams::default() });

@@ -1,4 +1,4 @@
-//! What the benchmarks put on a testbed, and how they look at it.
+//! Objects of the benchmarks, and their reads of a testbed.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod made;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 /// The project's namespace.
 pub const NAMESPACE: &str = "shop";
 
-/// The manager alone, ready, at the log level of production.
+/// Starts the manager alone, at the log level of production, and waits until it is ready.
 pub async fn manager(bed: &Testbed) -> Operator {
     let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
     let mut manager = Operator::management(bed, binary, "operator-management", &["--zap-log-level=info"]).unwrap();
@@ -24,7 +24,7 @@ pub async fn manager(bed: &Testbed) -> Operator {
     manager
 }
 
-/// A field of the manager's `/proc/<pid>/status`, in KiB.
+/// Returns a field of the manager's `/proc/<pid>/status`, in KiB.
 pub fn memory(manager: &Operator, field: &str) -> u32 {
     let status = fs::read_to_string(format!("/proc/{}/status", manager.process.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap();
@@ -40,14 +40,14 @@ pub async fn wait<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
     }
 }
 
-/// Objects of a kind, of companions and their copies only those that the operator brought.
+/// Returns the number of objects of a kind. Of Secrets, counts only those that the operator copied.
 pub async fn count(client: &Client, kind: &str) -> usize {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
     if kind == "Secret" {
         let ours = ListParams::default().labels("compute.datumapis.com/referenced-data=true");
         return api.list_metadata(&ours).await.unwrap().items.len();
     }
-    // To be asked twice a second for ten thousand objects would be most of what the servers do.
+    // To list ten thousand objects twice a second would be most of the servers' work.
     let page = api.list_metadata(&ListParams::default().limit(1)).await.unwrap();
     page.items.len() + page.metadata.remaining_item_count.map_or(0, |more| usize::try_from(more).unwrap())
 }
@@ -66,7 +66,7 @@ pub fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
-/// A Secret of so many bytes.
+/// Returns a Secret of this many bytes.
 pub fn secret(name: &str, size: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": NAMESPACE, "name": name },
@@ -74,7 +74,7 @@ pub fn secret(name: &str, size: usize) -> Value {
     })
 }
 
-/// A deployment that refers to these Secrets.
+/// Returns a deployment that refers to these Secrets.
 pub fn deployment(name: &str, secrets: &[String]) -> Value {
     let sources: Vec<Value> = secrets.iter().map(|name| json!({ "secretRef": { "name": name } })).collect();
     json!({
@@ -94,7 +94,7 @@ pub fn deployment(name: &str, secrets: &[String]) -> Value {
     })
 }
 
-/// A deployment as a Workload with some settings has it, of the template with this number, and the Workload of that number.
+/// Returns a deployment with several settings, of the template and the Workload with this number.
 pub fn detailed_deployment(name: &str, template: usize) -> Value {
     let env: Vec<Value> = (0..12)
         .map(|n| json!({ "name": format!("SETTING_{n}"), "value": format!("https://settings-{n}.example.com/{template}") }))
@@ -113,7 +113,7 @@ pub fn detailed_deployment(name: &str, template: usize) -> Value {
     of
 }
 
-/// What a cell says of a deployment that runs.
+/// Returns the status that a cell reports for a running deployment.
 pub fn report() -> Value {
     let says = |type_: &str, reason: &str, message: &str| {
         json!({
