@@ -1,5 +1,5 @@
 //! A backup of one control plane. The restore raises the revisions and compacts the history, as etcd does for running API
-//! servers, so that no client mistakes old objects for new ones. The other control planes on the same etcd stay unchanged.
+//! servers. So no client mistakes old objects for new ones. The other control planes on the same etcd stay unchanged.
 
 use std::{
     fs,

@@ -49,7 +49,7 @@ pub struct Args {
     /// Print the result as one JSON object (progress goes to stderr)
     #[arg(long)]
     pub json: bool,
-    /// Folder with Karmada's binaries; a stand-in runs without
+    /// Folder with Karmada's binaries. Without it, a stand-in runs
     #[arg(long, env = "KARMADA_BIN", requires = "karmada_crds")]
     pub karmada_bin: Option<PathBuf>,
     /// Folder with Karmada's CRDs

@@ -33,26 +33,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Start it, and leave it running
+    /// Start the federation in the background
     Up(Wanted),
-    /// End it
+    /// Stop it
     Down,
-    /// Say whether it runs, and where
+    /// Print its state and its folder
     Status,
-    /// Run the chainsaw suites of e2e/suites against a testbed of their own
+    /// Run the chainsaw suites of e2e/suites on a new testbed
     E2e {
         #[command(flatten)]
         wanted: Wanted,
-        /// Those alone whose cells wait for networks and quota and whose project asks the webhooks, on such a testbed
+        /// Only suites that need networks, quota and webhooks, on a testbed that has them
         #[arg(long)]
         gated: bool,
         /// Arguments for chainsaw, such as `--include-test-regex NAME`
         #[arg(last = true)]
         chainsaw: Vec<String>,
     },
-    /// Write the Grafana board anew
+    /// Write the Grafana dashboard
     Board,
-    /// Print the bill of materials of the operator's binary, in CycloneDX's JSON
+    /// Print the bill of materials of the operator's binary, as CycloneDX JSON
     Sbom,
     /// Serve in the foreground; `up` starts this
     #[command(hide = true)]
@@ -65,25 +65,25 @@ struct Wanted {
     /// Cities, one cell each
     #[arg(long, value_delimiter = ',', default_value = "dfw,ord")]
     cells: Vec<String>,
-    /// Folder with Karmada's binaries; a stand-in runs without
+    /// Folder with Karmada's binaries. Without it, a stand-in runs
     #[arg(long, env = "KARMADA_BIN", requires = "karmada_crds")]
     karmada_bin: Option<PathBuf>,
     /// Folder with Karmada's CRDs
     #[arg(long, env = "KARMADA_CRDS", requires = "karmada_bin")]
     karmada_crds: Option<PathBuf>,
-    /// Run the operator too: management, and one for each cell
+    /// Run the operator too: the management controllers, and the cell controllers of each cell
     #[arg(long)]
     operator: bool,
-    /// Leave Instances alone: no provider stand-in
+    /// Run no provider stand-in, so that no Instance is served
     #[arg(long)]
     no_provider: bool,
-    /// Let Instances wait for their networks
+    /// Make Instances wait for their networks
     #[arg(long)]
     networks: bool,
-    /// Let Instances wait for quota: a ResourceGrant in a namespace is the budget there
+    /// Make Instances wait for quota. A ResourceGrant is the budget of its namespace
     #[arg(long)]
     quota: bool,
-    /// Projects behind a stand-in for Milo, each with an API server of its own; a single one without
+    /// Projects behind a stand-in for Milo, each with its own API server. Without it, there is a single project
     #[arg(long, value_delimiter = ',')]
     projects: Vec<String>,
 }

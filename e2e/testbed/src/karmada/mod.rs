@@ -67,13 +67,13 @@ impl Flavour {
 
 /// A stand-in for Karmada v1.18.
 ///
-/// It acts at the same times as Karmada. The scheduler acts on a change of a claimed binding's spec or of any cluster, and the
-/// distributor on a change of a parent's spec or of a dependency. The binding controller acts on a change of a binding's spec.
-/// Its memory ends with the process.
+/// It acts at the same times as Karmada. The scheduler acts on a change of a claimed binding's spec or of any cluster. The
+/// distributor acts on a change of a parent's spec or of a dependency. The binding controller acts on a change of a binding's
+/// spec. Its memory ends with the process.
 ///
 /// It follows the facts of `docs/karmada.md`, each of them a test in `tests/it/karmada_contract`. It does not follow 6, 14, 44,
 /// 45 and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for), 72 (the bed keeps the members'
-/// credentials) and 80 (its watches are back at once).
+/// credentials) and 80 (its watches restart at once).
 ///
 /// Other simplifications:
 /// - 2: the distributor's finalizer comes with the binding. Karmada adds it once the script has answered.
