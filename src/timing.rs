@@ -96,8 +96,8 @@ periods! {
     write_back_recreate, "writeBackRecreateSeconds", Duration::from_millis(200);
     /// Interval of checks of a write-back that belongs to another cell.
     write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
-    /// Time for which a copy on the hub is kept after its original vanished without a deletion that the operator saw: an etcd
-    /// may have been restored.
+    /// Time for which a copy on the hub is kept after its original vanished without a deletion that the operator saw. An etcd may
+    /// have been restored.
     loss_patience, "lossPatienceSeconds", Duration::from_hours(1);
     /// Time for Karmada to remove the Work of a deleted object before the delay is reported. It takes a second if the cluster
     /// answers.

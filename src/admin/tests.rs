@@ -1,4 +1,4 @@
-//! Probes beside hostile clients.
+//! Probes during connections of hostile clients.
 
 use std::net::Ipv4Addr;
 

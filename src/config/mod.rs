@@ -130,7 +130,7 @@ pub struct Webhook {
     pub resolvers: BTreeSet<String>,
 }
 
-/// An error in flags or file: one line that says what is wrong, where, and how to fix it.
+/// An error in flags or file: one line with the problem, its place, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(pub String);
 

@@ -1,4 +1,4 @@
-//! Executes one [`Write`]. Except for the Lease, nothing else changes anything on an API server.
+//! Executes one [`Write`]. All changes on API servers go through it, except those of the Lease.
 
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

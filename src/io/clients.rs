@@ -1,4 +1,4 @@
-//! Clients of control planes. Each plane is a type of its own, so a write to the wrong one does not compile.
+//! Clients of control planes. Each plane has its own type, so a write to the wrong one does not compile.
 
 use std::{
     collections::HashMap,

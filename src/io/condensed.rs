@@ -2,7 +2,7 @@
 //!
 //! An API server keeps, for each field manager, the set of fields that the manager owns, as a tree of objects. Decoded as a tree,
 //! such a set takes ten KiB or more, as text half a KiB. A list contains several sets for each object. Decoded as trees, they
-//! took most of the memory of a start, and the allocator never returned all of it: with 3,000 deployments the process kept 43 MiB
+//! took most of the memory of a start, and the allocator never returned all of it. With 3,000 deployments the process kept 43 MiB
 //! instead of 36. Code that needs a set decodes it with [`crate::plan::diff::unpack`].
 
 use std::{borrow::Cow, collections::BTreeMap};

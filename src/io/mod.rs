@@ -234,8 +234,8 @@ impl Error {
     }
 }
 
-/// True if an API server refuses an apply with this message because the object does not fit its schema, for example a list with a
-/// duplicate key. The server answers HTTP 500 then (`structured-merge-diff` of k8s.io/apimachinery).
+/// True if an API server refuses an apply with this message because the object does not fit its schema. An example is a list with
+/// a duplicate key. The server answers HTTP 500 then (`structured-merge-diff` of k8s.io/apimachinery).
 fn does_not_fit_its_kind(words: &str) -> bool {
     words.starts_with("failed to create typed patch object ")
 }

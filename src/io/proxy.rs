@@ -1,5 +1,5 @@
-//! Proxies from the environment, by the rules of Go (`golang.org/x/net/http/httpproxy`). kube reads the same variables, but
-//! compares `NO_PROXY` with the address of the proxy instead of the server.
+//! Proxies from the environment, by the rules of Go (`golang.org/x/net/http/httpproxy`). kube itself compares `NO_PROXY` with the
+//! address of the proxy instead of the server.
 
 use std::net::IpAddr;
 

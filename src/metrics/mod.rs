@@ -173,7 +173,7 @@ impl Metrics {
         self.0.undecodable.get_or_create(&Undecodable { kind: kind.into() }).inc();
     }
 
-    /// Sets the gauge that says whether Instances wait for quota.
+    /// Sets the gauge to 1 if Instances wait for quota.
     pub fn quota_enabled(&self, enabled: bool) {
         self.0.quota_enabled.set(i64::from(enabled));
     }
@@ -221,7 +221,7 @@ impl Metrics {
         self.0.data_reason_changes.get_or_create(&change).inc();
     }
 
-    /// Removes the series of a cell namespace that is gone, or whose last deployment is. `reasons` must hold every reason given
+    /// Removes the series of a cell namespace that is deleted or has no deployment left. `reasons` must hold every reason given
     /// to [`Self::data_turned`].
     pub fn forget_namespace(&self, namespace: &str, reasons: &[&str]) {
         self.companions(namespace, 0, 0);
@@ -254,7 +254,7 @@ impl Metrics {
         self.certificate(name, until);
     }
 
-    /// Sets the gauge that says whether a kubeconfig's changed files are unusable, for servers of this kind.
+    /// Sets the gauge to 1 if the changed files of a kubeconfig for servers of this kind are unusable.
     pub fn kubeconfig_unusable(&self, host: Host, unusable: bool) {
         self.0.kubeconfigs.get_or_create(&HostLabel { host: host.label() }).set(i64::from(unusable));
     }
@@ -280,7 +280,7 @@ impl Metrics {
         self.0.phases.get_or_create(&PhaseLabel { phase }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets the gauge that says whether the migration from claims to dependencies is refused.
+    /// Sets the gauge to 1 if the migration from claims to dependencies is refused.
     pub fn migration_refused(&self, refused: bool) {
         self.0.refused.set(i64::from(refused));
     }
@@ -350,7 +350,7 @@ impl Metrics {
         self.0.projects.set(i64::try_from(engaged).unwrap_or(i64::MAX));
     }
 
-    /// Sets the gauge that says whether this process leads.
+    /// Sets the gauge to 1 if this process leads.
     pub fn leads(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
     }

@@ -34,7 +34,7 @@ fn series_grow_with_namespaces_and_not_with_deployments() {
 /// Series of one namespace of a cell, without the changes of reason.
 const OF_A_NAMESPACE: usize = 2 + 19;
 
-/// The histogram of a deleted namespace was kept in memory for ever.
+/// The histogram of a deleted namespace was kept in memory forever.
 #[test]
 fn forgotten_namespace_loses_its_series_and_others_keep_theirs() {
     let metrics = Metrics::default();

@@ -1,9 +1,9 @@
 //! Instances as the management caches keep them: those on the hub, which cells write, and those in the projects.
 //!
 //! Most decisions read only the labels and the status of an Instance. Its runtime and volumes are kept as text, once for all
-//! Instances with the same ones. A writer can make an Instance as large as the API server accepts, so two limits apply: one for
-//! each Instance, and one for everything that one cell has written. Above the first limit, an Instance is only known to exist and
-//! to be too large. Above the second, its runtime and volumes are read from the API server when they are needed.
+//! Instances with the same ones. A writer can make an Instance as large as the API server accepts. So there are two limits: one
+//! for each Instance, and one for everything that one cell has written. Above the first limit, an Instance is only known to exist
+//! and to be too large. Above the second, its runtime and volumes are read from the API server when they are needed.
 
 use std::{
     collections::{BTreeMap, HashMap},
