@@ -114,21 +114,22 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
     let over = screen.watch(&view, |seen| seen.over_quota.is_some()).await?;
     let mut outcome = Outcome { over_quota: over.over_quota.clone(), ..Outcome::default() };
     if let Some((instance, why)) = &over.over_quota {
-        screen.say(&format!("{instance} is over quota ({why}); the project's budget is raised from 3 instances to 4"));
+        screen
+            .print(&format!("{instance} is over quota ({why}); the project's budget is raised from 3 instances to 4"));
         manifests::apply_value(&view.projects["shop"], grant(NAMESPACE, 4)).await?;
         let end = screen.watch(&view, |seen| seen.complete).await?;
         outcome = Outcome { ok: end.complete, seconds: applied.elapsed().as_secs_f64(), ..outcome };
         outcome.projects = end.projects;
     }
     if outcome.ok {
-        screen.say(&format!(
+        screen.print(&format!(
             "all of it runs, in both projects and cities, {:.2} s after it was applied",
             outcome.seconds
         ));
         for step in Step::ALL {
-            screen.say(step.happens());
+            screen.print(step.happens());
             let took = step.play(&view).await?;
-            screen.say(&format!("  {}: {:.2} s", step.ended(), took.as_secs_f64()));
+            screen.print(&format!("  {}: {:.2} s", step.ended(), took.as_secs_f64()));
             outcome.steps.push((step, took));
         }
     }
@@ -207,13 +208,13 @@ pub struct Outcome {
 struct Screen {
     live: bool,
     applied: Instant,
-    told: BTreeMap<String, String>,
+    shown: BTreeMap<String, String>,
     drawn: usize,
 }
 
 impl Default for Screen {
     fn default() -> Self {
-        Self { live: false, applied: Instant::now(), told: BTreeMap::new(), drawn: 0 }
+        Self { live: false, applied: Instant::now(), shown: BTreeMap::new(), drawn: 0 }
     }
 }
 
@@ -227,10 +228,10 @@ impl Screen {
             if self.live {
                 self.drawn = draw(&seen.rows, seconds, self.drawn)?;
             } else {
-                for [what, place, name, said] in &seen.rows {
+                for [what, place, name, state] in &seen.rows {
                     let key = format!("{:<20} {place:<12} {name}", what.trim());
-                    if self.told.insert(key.clone(), said.clone()).as_ref() != Some(said) && said != "-" {
-                        eprintln!("+{seconds:6.2}s  {key:<60} {said}");
+                    if self.shown.insert(key.clone(), state.clone()).as_ref() != Some(state) && state != "-" {
+                        eprintln!("+{seconds:6.2}s  {key:<60} {state}");
                     }
                 }
             }
@@ -242,7 +243,7 @@ impl Screen {
     }
 
     /// Prints a line of the demo below the table.
-    fn say(&mut self, text: &str) {
+    fn print(&mut self, text: &str) {
         self.drawn = 0;
         let seconds = self.applied.elapsed().as_secs_f64();
         if self.live { println!("\n{text}\n") } else { eprintln!("+{seconds:6.2}s  {text}") }

@@ -45,11 +45,11 @@ async fn answer(stream: TcpStream, operators: &mut [Operator]) -> Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     stream.read_line(&mut line).await?;
-    let said = match carry_out(line.trim(), operators).await {
+    let reply = match carry_out(line.trim(), operators).await {
         Ok(()) => "done\n".to_owned(),
         Err(why) => format!("{}\n", format!("{why:#}").replace('\n', " ")),
     };
-    stream.write_all(said.as_bytes()).await?;
+    stream.write_all(reply.as_bytes()).await?;
     Ok(())
 }
 

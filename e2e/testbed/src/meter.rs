@@ -15,7 +15,7 @@ pub(crate) struct Meter<'a> {
     names: &'a str,
     done: usize,
     all: usize,
-    told: usize,
+    reported: usize,
     bar: Option<ProgressBar>,
     progress: &'a dyn Fn(&str),
 }
@@ -34,7 +34,7 @@ impl<'a> Meter<'a> {
     }
 
     fn drawn(names: &'a str, all: usize, bar: Option<ProgressBar>, progress: &'a dyn Fn(&str)) -> Self {
-        Self { names, done: 0, all, told: 0, bar, progress }
+        Self { names, done: 0, all, reported: 0, bar, progress }
     }
 
     /// Counts one more package.
@@ -44,8 +44,8 @@ impl<'a> Meter<'a> {
             return bar.set_position(self.done as u64);
         }
         let part = (self.done * 100).checked_div(self.all).unwrap_or(100).min(100) / STEP * STEP;
-        if part > self.told {
-            self.told = part;
+        if part > self.reported {
+            self.reported = part;
             (self.progress)(&format!("building {}: {} of {} packages, {part} %", self.names, self.done, self.all));
         }
     }
@@ -66,15 +66,15 @@ mod tests {
 
     #[test]
     fn meter_without_terminal_reports_every_tenth() {
-        let told = RefCell::new(Vec::new());
-        let progress = |text: &str| told.borrow_mut().push(text.to_owned());
+        let lines = RefCell::new(Vec::new());
+        let progress = |text: &str| lines.borrow_mut().push(text.to_owned());
         let mut meter = Meter::drawn("etcd", 40, None, &progress);
         for _ in 0..40 {
             meter.one();
         }
-        let told = told.borrow();
-        assert_eq!(told.len(), 10, "{told:?}");
-        assert_eq!(told[0], "building etcd: 4 of 40 packages, 10 %");
-        assert_eq!(told[9], "building etcd: 40 of 40 packages, 100 %");
+        let lines = lines.borrow();
+        assert_eq!(lines.len(), 10, "{lines:?}");
+        assert_eq!(lines[0], "building etcd: 4 of 40 packages, 10 %");
+        assert_eq!(lines[9], "building etcd: 40 of 40 packages, 100 %");
     }
 }

@@ -34,20 +34,20 @@ pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
         build.arg("--release");
     }
     let mut child = build.spawn().context("cannot run cargo")?;
-    let (mut said, mut meter) = (Vec::new(), None);
+    let (mut messages, mut meter) = (Vec::new(), None);
     for line in BufReader::new(child.stderr.take().context("cargo has no stderr")?).lines() {
         let line = line?;
         if is_package(&line) {
             meter.get_or_insert_with(|| Meter::new("compute-operator", packages(), progress)).one();
         } else {
-            said.push(line);
+            messages.push(line);
         }
     }
     if let Some(meter) = meter {
         meter.end();
     }
     if !child.wait()?.success() {
-        bail!("cargo build failed:\n{}", said.join("\n"));
+        bail!("cargo build failed:\n{}", messages.join("\n"));
     }
     Ok(binary)
 }
@@ -93,8 +93,8 @@ impl Operator {
     pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let mut config = bed.options().management.clone();
         // An explicit discovery section replaces the default.
-        let is_said = config.contains("discovery:\n");
-        if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty() && !is_said) {
+        let is_explicit = config.contains("discovery:\n");
+        if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty() && !is_explicit) {
             let file = milo.kubeconfig(&User::Operator).display().to_string();
             config = format!(
                 "{config}discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"

@@ -49,7 +49,7 @@ fn reaper() -> Result<&'static Reaper> {
 }
 
 impl Reaper {
-    fn tell(&self, op: char, pid: u32) {
+    fn send(&self, op: char, pid: u32) {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writeln!(pipe, "{op} {pid}");
     }
@@ -76,7 +76,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {name} ({})", command.get_program().display()))?;
-        reaper()?.tell('+', child.id());
+        reaper()?.send('+', child.id());
         Ok(Self { name: name.into(), child, log })
     }
 
@@ -112,7 +112,7 @@ impl Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Ok(reaper) = reaper() {
-            reaper.tell('-', self.child.id());
+            reaper.send('-', self.child.id());
         }
     }
 

@@ -148,9 +148,9 @@ async fn lose_label(view: &View) -> Result<()> {
     let name = format!("cell-{CITY}");
     let label = |value: Value| json!({ "metadata": { "labels": { CITY_LABEL: value } } });
     merge(&view.hub, cluster, "", &name, label(Value::Null)).await?;
-    let told = federated_says(view, "CityLabelLost").await;
+    let reported = federated_says(view, "CityLabelLost").await;
     merge(&view.hub, cluster, "", &name, label(json!(CITY))).await?;
-    told?;
+    reported?;
     federated_says(view, "Propagated").await
 }
 

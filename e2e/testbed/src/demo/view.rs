@@ -67,9 +67,9 @@ impl View {
             let workloads = list(client, "Workload").await?;
             let of = |objects: &[DynamicObject], name: &str| objects.iter().find(|o| o.name_any() == name).cloned();
             let found = of(&workloads, workload);
-            let (available, said) = found.as_ref().map_or((false, "-".into()), |w| condition(w, "Available"));
+            let (available, state) = found.as_ref().map_or((false, "-".into()), |w| condition(w, "Available"));
             seen.complete &= available;
-            seen.rows.push(["Workload".into(), place.clone(), workload.into(), said]);
+            seen.rows.push(["Workload".into(), place.clone(), workload.into(), state]);
             let deployments = list(client, "WorkloadDeployment").await?;
             let shown = list(client, "Instance").await?;
             let mut cities = BTreeMap::new();
@@ -82,16 +82,20 @@ impl View {
                 let namespace = wd.annotations().get("compute.datumapis.com/federation-namespace");
                 let arrived = namespace.and_then(|ns| data[city].get(ns)).cloned().unwrap_or_default();
                 seen.complete &= arrived.len() == 2;
-                let said = if arrived.is_empty() { "-".into() } else { format!("{} arrived", arrived.join(", ")) };
-                seen.rows.push(["    its data".into(), format!("cell {city}"), name.clone(), said]);
+                let state = if arrived.is_empty() { "-".into() } else { format!("{} arrived", arrived.join(", ")) };
+                seen.rows.push(["    its data".into(), format!("cell {city}"), name.clone(), state]);
                 for instance in instances.iter().filter(|i| i.name_any().starts_with(&name)) {
-                    let (runs, said) = condition(instance, "Ready");
+                    let (runs, state) = condition(instance, "Ready");
                     ready += usize::from(runs);
-                    if said.ends_with("QuotaExceeded") {
-                        let told = of(&shown, &instance.name_any()).map(|i| condition(&i, "Ready").1);
-                        over.extend(told.filter(|told| told.ends_with("QuotaExceeded")).map(|_| instance.name_any()));
+                    if state.ends_with("QuotaExceeded") {
+                        let in_project = of(&shown, &instance.name_any()).map(|i| condition(&i, "Ready").1);
+                        over.extend(
+                            in_project
+                                .filter(|in_project| in_project.ends_with("QuotaExceeded"))
+                                .map(|_| instance.name_any()),
+                        );
                     }
-                    seen.rows.push(["    Instance".into(), format!("cell {city}"), instance.name_any(), said]);
+                    seen.rows.push(["    Instance".into(), format!("cell {city}"), instance.name_any(), state]);
                 }
                 let status = &wd.data["status"];
                 let full = status["readyReplicas"] == status["desiredReplicas"]

@@ -28,7 +28,7 @@ pub(super) struct Health {
     /// Time since which `answers` has its value.
     since: Instant,
     /// Time of the last answer, or of the first check.
-    heard: Instant,
+    last_answer: Instant,
     /// True if it counts as ready.
     ready: bool,
 }
@@ -51,7 +51,7 @@ impl Answer {
         match self {
             Self::Serves(_) | Self::Alive => true,
             Self::Away => false,
-            Self::Slow => known.is_some_and(|health| health.answers && now.duration_since(health.heard) < SLOW),
+            Self::Slow => known.is_some_and(|health| health.answers && now.duration_since(health.last_answer) < SLOW),
         }
     }
 }
@@ -74,23 +74,24 @@ impl Federation {
             let (answer, now) = (probe(cell).await, Instant::now());
             let threshold = self.controls.failure_threshold();
             let answers = answer.is_there(self.health.get(&name), now);
-            let health = self.health.entry(name).or_insert(Health { answers, since: now, heard: now, ready: answers });
+            let health =
+                self.health.entry(name).or_insert(Health { answers, since: now, last_answer: now, ready: answers });
             if health.answers != answers {
                 (health.answers, health.since) = (answers, now);
             }
             if !matches!(answer, Answer::Slow) {
-                health.heard = now;
+                health.last_answer = now;
             }
             health.ready = answers || (health.ready && health.since.elapsed() < threshold);
             let ready = health.ready;
             let serves = if let Answer::Serves(serves) = answer { Some(serves) } else { None };
-            failures.note(self.tell(&cluster, ready, serves).await);
+            failures.note(self.report_cluster(&cluster, ready, serves).await);
         }
         self.probed = Some(Instant::now());
         failures.result()
     }
 
-    async fn tell(&self, cluster: &DynamicObject, ready: bool, serves: Option<Value>) -> Result<()> {
+    async fn report_cluster(&self, cluster: &DynamicObject, ready: bool, serves: Option<Value>) -> Result<()> {
         let mut status = json!({});
         if is_ready(cluster) != Some(ready) {
             let (is, reason, message) = if ready {
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn slow_cluster_stays_available_for_a_while() {
         let now = Instant::now();
-        let known = |answers: bool| Health { answers, since: now, heard: now, ready: answers };
+        let known = |answers: bool| Health { answers, since: now, last_answer: now, ready: answers };
         let (soon, late) = (now + SLOW / 2, now + SLOW);
         for (answer, known, at, is_there) in [
             (Answer::Serves(Value::Null), None, now, true),

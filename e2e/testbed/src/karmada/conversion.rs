@@ -93,7 +93,7 @@ pub(super) fn told_apart(mut answer: Value, shape: Shape, references: &[&Value])
         }
     }
     // Karmada has no order here. A removal from a list shifts the rest of it, there too.
-    for path in &found.strangers {
+    for path in &found.unmatched {
         let is_complex = path.iter().any(|part| part.contains(OF_PATHS));
         ensure!(!is_complex, "cannot delete value from a complex path: {}", path.join("."));
         remove(&mut answer, path);
@@ -132,7 +132,7 @@ struct Found {
     /// Paths that had an object in a reference.
     objects: Vec<Vec<String>>,
     /// Paths that were not empty in any reference.
-    strangers: Vec<Vec<String>>,
+    unmatched: Vec<Vec<String>>,
 }
 
 impl Found {
@@ -142,7 +142,7 @@ impl Found {
                 if known.objects.contains(path) {
                     self.objects.push(at.clone());
                 } else if !known.lists.contains(path) {
-                    self.strangers.push(at.clone());
+                    self.unmatched.push(at.clone());
                 }
             }
             Value::Array(list) => {

@@ -74,7 +74,8 @@ impl Federation {
             }
             let known = self.distributed.get(&uid);
             let unchanged = known.is_some_and(|known| {
-                known.generation == parent.metadata.generation && known.versions == self.heard(&known.dependencies)
+                known.generation == parent.metadata.generation
+                    && known.versions == self.dependency_contents(&known.dependencies)
             });
             // An unscheduled parent has no target.
             let unscheduled = known.is_none() && clusters(&parent.data["spec"]["clusters"]).is_empty();
@@ -114,13 +115,13 @@ impl Federation {
             // distribution (fact 38).
             Answer::NoScript => {
                 distributed.dependencies = recorded(parent);
-                distributed.versions = self.heard(&distributed.dependencies);
+                distributed.versions = self.dependency_contents(&distributed.dependencies);
                 return Ok(distributed);
             }
             Answer::Raised(why) => anyhow::bail!("the dependency script raises: {why}"),
-            Answer::Said(said) => sorted(&said),
+            Answer::Said(answer) => sorted(&answer),
         };
-        distributed.versions = self.heard(&dependencies);
+        distributed.versions = self.dependency_contents(&dependencies);
         self.record(parent, &dependencies).await?;
         let named: BTreeSet<String> = dependencies.iter().map(key).collect();
         for attached in self.attached_to(parent, attached) {
@@ -146,7 +147,7 @@ impl Federation {
         // An invalid name is retried and reported. The others are delivered (fact 39).
         let outcome = failures.result();
         if let Err(error) = &outcome {
-            self.tell_failure(parent, &format!("{error:#}")).await?;
+            self.report_failure(parent, &format!("{error:#}")).await?;
         }
         outcome?;
         distributed.dependencies = dependencies;
@@ -154,7 +155,7 @@ impl Federation {
     }
 
     /// Reports a dependency that could not be delivered, as an Event.
-    async fn tell_failure(&self, parent: &DynamicObject, why: &str) -> Result<()> {
+    async fn report_failure(&self, parent: &DynamicObject, why: &str) -> Result<()> {
         let namespace = parent.namespace().unwrap_or_default();
         let body = json!({
             "involvedObject": {
@@ -231,7 +232,7 @@ impl Federation {
 
     /// Returns the current content of the dependencies. A change of one of them triggers the parent (facts 18, 36, 50). With the
     /// older behaviour, only the first of each kind does.
-    fn heard(&self, dependencies: &[Value]) -> Vec<Option<String>> {
+    fn dependency_contents(&self, dependencies: &[Value]) -> Vec<Option<String>> {
         let all = self.controls.hears_of_later();
         let is_first = |n: usize| dependencies[..n].iter().all(|before| before["kind"] != dependencies[n]["kind"]);
         let version = |dependency: &Value| {
@@ -244,9 +245,9 @@ impl Federation {
 }
 
 /// Removes duplicates, and sorts as Karmada does: by version, kind, namespace and name.
-fn sorted(said: &Value) -> Vec<Value> {
+fn sorted(answer: &Value) -> Vec<Value> {
     // An empty Lua table has no form. Here it is a list.
-    let mut dependencies = said.as_array().cloned().unwrap_or_default();
+    let mut dependencies = answer.as_array().cloned().unwrap_or_default();
     dependencies.sort_by_key(key);
     dependencies.dedup();
     dependencies
@@ -295,8 +296,8 @@ mod tests {
     #[test]
     fn dependencies_are_sorted_without_duplicates() {
         let of = |kind: &str, name: &str| json!({ "apiVersion": "v1", "kind": kind, "namespace": "ns", "name": name });
-        let said = json!([of("Secret", "a"), of("ConfigMap", "z"), of("ConfigMap", "a"), of("ConfigMap", "z")]);
-        assert_eq!(sorted(&said), [of("ConfigMap", "a"), of("ConfigMap", "z"), of("Secret", "a")]);
+        let answer = json!([of("Secret", "a"), of("ConfigMap", "z"), of("ConfigMap", "a"), of("ConfigMap", "z")]);
+        assert_eq!(sorted(&answer), [of("ConfigMap", "a"), of("ConfigMap", "z"), of("Secret", "a")]);
         assert_eq!(sorted(&json!({})), Vec::<Value>::new(), "an empty table");
     }
 }

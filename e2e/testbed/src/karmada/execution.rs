@@ -38,7 +38,9 @@ impl Federation {
         }
         let (status, reason, message) = match outcome {
             Ok(()) => ("True", "AppliedSuccessful", "Manifest has been successfully applied".to_owned()),
-            Err(error) => ("False", "AppliedFailed", format!("Failed to apply all manifests (0/1): {}", told(&error))),
+            Err(error) => {
+                ("False", "AppliedFailed", format!("Failed to apply all manifests (0/1): {}", error_chain(&error)))
+            }
         };
         let known = &work.data["status"]["conditions"][0];
         if known["status"] == status && known["message"] == message {
@@ -115,7 +117,7 @@ fn sent(desired: &Value, manifest: &Value) -> Value {
 }
 
 /// Returns an error with all its causes. A refused connection is the last of them.
-fn told(error: &anyhow::Error) -> String {
+fn error_chain(error: &anyhow::Error) -> String {
     let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
     chain.join(": ")
 }

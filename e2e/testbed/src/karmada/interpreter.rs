@@ -71,7 +71,7 @@ impl Federation {
         let arguments: Vec<&Value> = [&object].into_iter().chain(more).collect();
         let shape = if operation == Operation::Dependencies { Shape::List } else { Shape::Object };
         let answer = match lua::call(&script, function, &arguments, shape, &[]) {
-            Ok(said) => Answer::Said(said),
+            Ok(value) => Answer::Said(value),
             Err(error) => Answer::Raised(format!("{error:#}")),
         };
         answers.insert(key, (question, answer.clone()));

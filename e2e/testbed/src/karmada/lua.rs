@@ -58,8 +58,12 @@ mod tests {
             (&json!(null), json!({ "replicas": 1, "observedGeneration": 12 }), json!(null)),
         ] {
             let object = json!({ "metadata": { "generation": 12, "annotations": annotations }, "status": status });
-            let said = call(script, "ReflectStatus", &[&object], Shape::Object, &[]).unwrap();
-            assert_eq!((&said["observedSourceGeneration"], &said["replicas"]), (&observed, &json!(1)), "{object}");
+            let reflected = call(script, "ReflectStatus", &[&object], Shape::Object, &[]).unwrap();
+            assert_eq!(
+                (&reflected["observedSourceGeneration"], &reflected["replicas"]),
+                (&observed, &json!(1)),
+                "{object}"
+            );
         }
     }
 

@@ -59,8 +59,8 @@ fn schedule(
         }
         let mut reasons: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         reasons.sort();
-        let told = if reasons.is_empty() { "no cluster exists".to_owned() } else { reasons.join(", ") };
-        refusal.get_or_insert(format!("0/{} clusters are available: {told}.", clusters.len()));
+        let reasons = if reasons.is_empty() { "no cluster exists".to_owned() } else { reasons.join(", ") };
+        refusal.get_or_insert(format!("0/{} clusters are available: {reasons}.", clusters.len()));
     }
     Schedule { chosen: Vec::new(), group: None, refusal }
 }
@@ -131,15 +131,15 @@ impl Federation {
         let all = self.hub.all("Cluster");
         for binding in self.hub.all("ResourceBinding") {
             let spec = &binding.data["spec"];
-            let goes = |name: &String| {
+            let must_leave = |name: &String| {
                 all.iter().any(|cluster| cluster.name_any() == *name && is_evicted(&spec["placement"], cluster))
             };
             let before = clusters(&spec["clusters"]);
-            if binding.metadata.deletion_timestamp.is_some() || !before.iter().any(goes) {
+            if binding.metadata.deletion_timestamp.is_some() || !before.iter().any(must_leave) {
                 continue;
             }
             let left: Vec<Value> =
-                before.iter().filter(|name| !goes(name)).map(|name| json!({ "name": name })).collect();
+                before.iter().filter(|name| !must_leave(name)).map(|name| json!({ "name": name })).collect();
             let left = if left.is_empty() { Value::Null } else { json!(left) };
             failures.note(self.hub.merge("ResourceBinding", &binding, &json!({ "spec": { "clusters": left } })).await);
         }

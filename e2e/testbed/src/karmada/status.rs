@@ -31,14 +31,14 @@ impl Federation {
         let mut items = Vec::new();
         for work in works.iter().filter(|work| work.metadata.deletion_timestamp.is_none()) {
             let cluster = work.namespace().unwrap_or_default().replacen(EXECUTION_SPACE, "", 1);
-            let told = &work.data["status"]["conditions"][0];
-            let applied = told["status"] == "True";
+            let condition = &work.data["status"]["conditions"][0];
+            let applied = condition["status"] == "True";
             let mut item = json!({ "clusterName": cluster, "applied": applied, "health": "Unknown" });
             if applied {
                 if let Some(status) = self.reflect(&cluster, manifest_of(work)) {
                     item["status"] = status;
                 }
-            } else if let Some(message) = told["message"].as_str() {
+            } else if let Some(message) = condition["message"].as_str() {
                 item["appliedMessage"] = json!(message);
             }
             items.push(item);

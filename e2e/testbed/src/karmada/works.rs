@@ -145,8 +145,8 @@ pub(super) struct Dispatch {
 impl Dispatch {
     /// Returns these fields of a Work.
     pub(super) fn of(work: &DynamicObject) -> Self {
-        let says = |field: &str| work.data["spec"][field] == true;
-        Self { suspended: says("suspendDispatching"), preserves: says("preserveResourcesOnDeletion") }
+        let is_set = |field: &str| work.data["spec"][field] == true;
+        Self { suspended: is_set("suspendDispatching"), preserves: is_set("preserveResourcesOnDeletion") }
     }
 }
 

@@ -65,7 +65,7 @@ fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: &str)
 type Known = Store<DynamicObject>;
 
 /// Time after which stand-ins restart their watches.
-const ANEW: Duration = Duration::from_mins(1);
+const WATCH_LIFETIME: Duration = Duration::from_mins(1);
 
 /// Runs `pass` with the known objects after each change of one of these kinds, and once a second. It only uses watches, because
 /// each LIST loads an API server that tests share.
@@ -84,8 +84,8 @@ async fn on_change<const KINDS: usize, F: Future<Output = Result<()>>>(
         let (known, watches): (Vec<Known>, Vec<_>) = kinds.iter().map(watch).unzip();
         let mut changes = futures::stream::select_all(watches);
         // On a busy machine, a watch with a dead connection does not end by itself.
-        let anew = Instant::now() + ANEW;
-        while Instant::now() < anew {
+        let restart = Instant::now() + WATCH_LIFETIME;
+        while Instant::now() < restart {
             let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
             if pass(std::array::from_fn(|n| in_order(&known[n]))).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -102,7 +102,7 @@ fn in_order(known: &Known) -> Vec<DynamicObject> {
 }
 
 /// Writes a condition and further status fields of an object, unless the condition already exists.
-async fn say(
+async fn report(
     api: &Api<DynamicObject>,
     object: &DynamicObject,
     type_: &str,
@@ -111,17 +111,17 @@ async fn say(
     more: Value,
 ) -> Result<()> {
     let known = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let stands: HashSet<_> =
+    let reported: HashSet<_> =
         known.iter().map(|c| (c["type"].as_str(), c["status"].as_str(), c["reason"].as_str())).collect();
-    if stands.contains(&(Some(type_), Some(status), Some(reason))) {
+    if reported.contains(&(Some(type_), Some(status), Some(reason))) {
         return Ok(());
     }
-    let mut said = more;
-    said["conditions"] = json!([{
+    let mut fields = more;
+    fields["conditions"] = json!([{
         "type": type_, "status": status, "reason": reason, "message": format!("says the stand-in: {reason}"),
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
-    let patch = Patch::Merge(json!({ "status": said }));
+    let patch = Patch::Merge(json!({ "status": fields }));
     match api.patch_status(&object.name_any(), &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         done => Ok(done.map(|_| ())?),

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{api, on_change, say};
+use super::{api, on_change, report};
 use crate::manifests;
 
 const GROUP: &str = "networking.datumapis.com";
@@ -54,12 +54,12 @@ async fn bind(cell: &Client, binding: &DynamicObject, after: Duration) -> Result
         return Ok(());
     }
     if network.contains(BROKEN) {
-        return say(&bindings, binding, "Ready", "False", "NetworkFailedToCreate", json!({})).await;
+        return report(&bindings, binding, "Ready", "False", "NetworkFailedToCreate", json!({})).await;
     }
     if binding.data["status"]["networkContextRef"].is_object() {
         return Ok(());
     }
-    say(&bindings, binding, "Ready", "False", "NetworkContextNotReady", json!({})).await?;
+    report(&bindings, binding, "Ready", "False", "NetworkContextNotReady", json!({})).await?;
     tokio::time::sleep(after).await;
     let name = format!("{network}-{}", spec["location"]["name"].as_str().unwrap_or_default());
     let context = json!({
@@ -69,9 +69,9 @@ async fn bind(cell: &Client, binding: &DynamicObject, after: Duration) -> Result
     });
     let context = manifests::apply_value(cell, context).await?;
     let contexts = api(cell, GROUP, VERSION, "NetworkContext", &namespace);
-    say(&contexts, &context, "Ready", "True", "Ready", json!({})).await?;
+    report(&contexts, &context, "Ready", "True", "Ready", json!({})).await?;
     let reference = json!({ "networkContextRef": { "namespace": namespace, "name": name } });
-    say(&bindings, binding, "Ready", "True", "NetworkContextReady", reference).await
+    report(&bindings, binding, "Ready", "True", "NetworkContextReady", reference).await
 }
 
 async fn allocate(cell: &Client, claim: &DynamicObject) -> Result<()> {
@@ -88,7 +88,7 @@ async fn allocate(cell: &Client, claim: &DynamicObject) -> Result<()> {
     });
     let subnet = manifests::apply_value(cell, subnet).await?;
     let subnets = api(cell, GROUP, VERSION, "Subnet", &namespace);
-    say(&subnets, &subnet, "Ready", "True", "Ready", json!({})).await?;
+    report(&subnets, &subnet, "Ready", "True", "Ready", json!({})).await?;
     let claims = api(cell, GROUP, VERSION, "SubnetClaim", &namespace);
-    say(&claims, claim, "Ready", "True", "Ready", json!({ "subnetRef": { "name": name } })).await
+    report(&claims, claim, "Ready", "True", "Ready", json!({ "subnetRef": { "name": name } })).await
 }

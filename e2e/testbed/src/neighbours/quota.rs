@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::{api, on_change, say};
+use super::{api, on_change, report};
 
 const GROUP: &str = "quota.miloapis.com";
 const VERSION: &str = "v1alpha1";
@@ -43,7 +43,7 @@ async fn pass(
         let claims_here = api(project, GROUP, VERSION, "ResourceClaim", namespace);
         for (claim, is_granted) in decide(claims.iter().filter(here), budget, &mut granted) {
             let (status, reason) = if is_granted { ("True", "QuotaAvailable") } else { ("False", "QuotaExceeded") };
-            say(&claims_here, claim, "Granted", status, reason, json!({})).await?;
+            report(&claims_here, claim, "Granted", status, reason, json!({})).await?;
         }
     }
     Ok(())
@@ -56,14 +56,14 @@ fn decide<'a>(
     granted: &mut Granted,
 ) -> Vec<(&'a DynamicObject, bool)> {
     let uid = |claim: &DynamicObject| claim.uid().unwrap_or_default();
-    let (said, unsaid): (Vec<_>, Vec<_>) = claims.partition(|claim| is_granted(claim));
-    for claim in &said {
+    let (shown, pending): (Vec<_>, Vec<_>) = claims.partition(|claim| is_granted(claim));
+    for claim in &shown {
         granted.remove(&uid(claim)); // from now on only its status counts
     }
-    let under_way = unsaid.iter().filter(|claim| granted.contains(&uid(claim)));
-    let mut used: i64 = said.iter().chain(under_way).map(|claim| asked(claim)).sum();
+    let under_way = pending.iter().filter(|claim| granted.contains(&uid(claim)));
+    let mut used: i64 = shown.iter().chain(under_way).map(|claim| asked(claim)).sum();
     let mut decided = Vec::new();
-    for claim in unsaid {
+    for claim in pending {
         let fits = granted.contains(&uid(claim)) || used + asked(claim) <= budget;
         if fits && granted.insert(uid(claim)) {
             used += asked(claim);
