@@ -33,26 +33,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Start the federation in the background
+    /// Start a testbed and leave it running
     Up(Wanted),
-    /// Stop it
+    /// End the testbed
     Down,
-    /// Print its state and its folder
+    /// Print if the testbed runs, and where
     Status,
     /// Run the chainsaw suites of e2e/suites on a new testbed
     E2e {
         #[command(flatten)]
         wanted: Wanted,
-        /// Only suites that need networks, quota and webhooks, on a testbed that has them
+        /// Run only the gated suites, on a testbed with webhooks and with cells that wait for networks and quota
         #[arg(long)]
         gated: bool,
         /// Arguments for chainsaw, such as `--include-test-regex NAME`
         #[arg(last = true)]
         chainsaw: Vec<String>,
     },
-    /// Write the Grafana dashboard
+    /// Regenerate the Grafana board
     Board,
-    /// Print the bill of materials of the operator's binary, as CycloneDX JSON
+    /// Print the bill of materials of the operator's binary, in CycloneDX's JSON
     Sbom,
     /// Serve in the foreground; `up` starts this
     #[command(hide = true)]
@@ -71,19 +71,19 @@ struct Wanted {
     /// Folder with Karmada's CRDs
     #[arg(long, env = "KARMADA_CRDS", requires = "karmada_bin")]
     karmada_crds: Option<PathBuf>,
-    /// Run the operator too: the management controllers, and the cell controllers of each cell
+    /// Run the operator too: management, and one for each cell
     #[arg(long)]
     operator: bool,
-    /// Run no provider stand-in, so that no Instance is served
+    /// Run no provider stand-in, so that Instances do not become ready
     #[arg(long)]
     no_provider: bool,
-    /// Make Instances wait for their networks
+    /// Let Instances wait for their networks
     #[arg(long)]
     networks: bool,
-    /// Make Instances wait for quota. A ResourceGrant is the budget of its namespace
+    /// Let Instances wait for quota: a ResourceGrant in a namespace is the budget there
     #[arg(long)]
     quota: bool,
-    /// Projects behind a stand-in for Milo, each with its own API server. Without it, there is a single project
+    /// Projects behind a stand-in for Milo, each with its API server. Without it, there is a single project
     #[arg(long, value_delimiter = ',')]
     projects: Vec<String>,
 }

@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// The cell kept a number below a raised `minReplicas` forever.
+    /// The cell kept a number below a raised `minReplicas` permanently.
     #[test]
     fn retained_replicas_with_autoscaling_stay_within_the_bounds() {
         let customization = include_str!("../../../../config/components/federation/interpreter.yaml");

@@ -71,16 +71,20 @@ impl Flavour {
 /// distributor acts on a change of a parent's spec or of a dependency. The binding controller acts on a change of a binding's
 /// spec. Its memory ends with the process.
 ///
-/// It follows the facts of `docs/karmada.md`, each of them a test in `tests/it/karmada_contract`. It does not follow 6, 14, 44,
-/// 45 and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for), 72 (the bed keeps the members'
-/// credentials) and 80 (its watches restart at once).
+/// It follows the facts of `docs/karmada.md`, each of them a test in `tests/it/karmada_contract`. Facts that it does not follow:
+/// - 6, 14, 44, 45 and 76: timing.
+/// - 9: endless retries.
+/// - 20: versions.
+/// - 60 and 61: no test needs them.
+/// - 72: the bed keeps the members' credentials.
+/// - 80: its watches return at once.
 ///
 /// Other simplifications:
 /// - 2: the distributor's finalizer comes with the binding. Karmada adds it once the script has answered.
 /// - 24: a template that no policy selects any more always keeps its claim. Karmada removes it unless another policy was quicker.
 /// - 25: copies are always recreated. Karmada recreates them in most runs.
-/// - 31: a cluster stays ready for 2 s unless a test makes it longer. A slow cluster counts as ready for 15 s. One whose APIs
-///   cannot be read keeps those that it had, where Karmada lists the readable ones. A returning cluster is ready at once.
+/// - 31: a cluster stays ready for 2 s unless a test makes it longer. A slow cluster counts as ready for 15 s. A cluster
+///   with unreadable APIs keeps the APIs that it had. Karmada lists the readable ones. A returning cluster is ready at once.
 /// - 38: a restored script is asked at once. Karmada asks it when a template is touched.
 /// - 39: the distributor tries again after half a second at most.
 /// - 43: a selector's namespace is filled in a moment after the policy is written.
@@ -185,7 +189,7 @@ impl StandIn {
 
     /// Requests the order of fact 58 in one binding. The scheduler reads it now, and writes its result (clusters, placement and
     /// its annotation) once another client has removed the placement. It does so once. If the placement is never removed, nothing
-    /// happens. [`Self::late_write_is_read`] tells when it has read.
+    /// happens. [`Self::late_write_is_read`] is true once it has read.
     pub fn write_late(&self, namespace: &str, binding: &str) {
         self.controls.ask_late_write(namespace, binding);
         self.changed.notify_one();
