@@ -241,10 +241,10 @@ mod tests {
         let caller: Caller = Sha256::digest("known").into();
         access.known.lock().unwrap().insert(caller, Known { verdict: Verdict::Allowed, at });
         let asked = |token: &str| access.of(&headers(&format!("Bearer {token}")), "/metrics").now_or_never();
-        assert_eq!(asked("stranger"), None, "there is no turn left");
+        assert_eq!(asked("stranger"), None, "all reviews are taken");
         let headers = headers("Bearer known");
         let verdict = tokio::time::timeout(DEADLINE * 2, access.of(&headers, "/metrics")).await.unwrap();
-        assert_eq!(verdict, Verdict::Allowed, "and nobody answers");
+        assert_eq!(verdict, Verdict::Allowed, "the API server does not answer");
     }
 
     #[tokio::test]

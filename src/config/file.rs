@@ -28,7 +28,7 @@ const MAX_OBJECT: u64 = 1 << 20;
 
 /// The checked content of the file.
 #[derive(Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
+#[allow(clippy::struct_excessive_bools)] // independent switches of the contract
 pub(super) struct File {
     pub(super) metrics: Option<Metrics>,
     pub(super) milo: bool,
@@ -271,7 +271,7 @@ fn sweep(given: &Cleanup) -> Result<Sweep, String> {
         max_bindings: given.max_bindings_per_sweep.unwrap_or(default.max_bindings),
         stranded_grace: match given.stranded_grace_seconds {
             None => default.stranded_grace,
-            Some(0) => None, // reported, and left alone
+            Some(0) => None, // reported but not deleted
             Some(seconds) => Some(Duration::from_secs(seconds)),
         },
         paused: given.pause,

@@ -24,7 +24,7 @@ use crate::{
 
 /// The checked configuration of the process. Tests and overlays build the same struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
+#[allow(clippy::struct_excessive_bools)] // independent switches of the contract
 pub struct Config {
     /// The cluster the process runs in: the one project of single mode, or the cell.
     pub kubeconfig: Source,

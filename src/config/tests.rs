@@ -84,7 +84,7 @@ fn config_file_with_unknown_or_invalid_key_is_refused() {
     let files = Files { certificate: "/c/tls.crt".into(), key: "/c/k".into(), client_ca: None };
     let tls = "  bindAddress: :8443\n  tls: { certDir: /c, keyName: k }\n";
     assert_eq!(metrics(tls), served(Serving::Secure(Some(files))));
-    assert_eq!(metrics("  tls: {}\n"), None, "nowhere unless it says where");
+    assert_eq!(metrics("  tls: {}\n"), None, "not served without an address");
     for (text, words) in [
         ("metricServer: {}\n", "metricServer"),
         ("discovery:\n  mode: single\n  mode: milo\n", "mode"),
@@ -180,7 +180,7 @@ fn flags_of_the_go_operator_are_accepted() {
     let late = ["--instance-type-deprecation-grace-period=1440h", "--instance-type-default="];
     let config = config(&["--enable-cell-controllers", gates, late[0], late[1]], None).unwrap();
     assert!(config.networks);
-    assert_eq!(config.warnings.len(), 1, "what is empty is as good as absent: {:?}", config.warnings);
+    assert_eq!(config.warnings.len(), 1, "an empty value counts as absent: {:?}", config.warnings);
     assert!(config.warnings[0].starts_with("--instance-type-deprecation-grace-period has no effect"));
 }
 
@@ -238,7 +238,10 @@ fn configuration_page_states_the_effect_of_each_key() {
             "no effect" => assert!(read.unwrap().warnings[0].starts_with(key), "{key}"),
             "refused" => {
                 let (why, meaning) = (read.unwrap_err(), columns[4]);
-                assert!(why.starts_with(&format!("config file c.yaml: {key}: ")), "what and where: {why}");
+                assert!(
+                    why.starts_with(&format!("config file c.yaml: {key}: ")),
+                    "the message names problem and place: {why}"
+                );
                 assert!(why.contains("leave it out") || why.contains(&format!("{}certDir", section(key))), "{why}");
                 // The page must say how the operator differs from the Go operator's key.
                 assert!(meaning.starts_with("Deviation: the Go operator "), "{key}: {meaning}");
@@ -285,7 +288,7 @@ fn unwritten(page: &str, section: &[&str]) -> Vec<String> {
 #[test]
 fn configuration_page_has_a_row_for_each_key() {
     let page = include_str!("../../docs/configuration.md");
-    assert_eq!(unwritten(page, &[]), ["apiVersion", "kind"], "these two stand above its tables");
+    assert_eq!(unwritten(page, &[]), ["apiVersion", "kind"], "the page lists these two above its tables");
     // The check itself detects a missing row at any depth.
     let less = page
         .replace("\n| `cleanup.pause` |", "\n| `cleanup.paus` |")

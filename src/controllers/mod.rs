@@ -396,7 +396,7 @@ mod tests {
         let endless = std::iter::repeat_with(|| made += 1).take(1 << 30).map(|()| "entry");
         let cut = Excerpt::of(|text| endless.into_iter().all(|entry| write!(text, "{entry:?}").is_ok()));
         assert!(cut.len() < MAX_RECORD + 100 && cut.ends_with("(cut: longer than 65536 bytes)"), "{}", cut.len());
-        assert!(made < 20_000, "it is not made in full: {made}");
+        assert!(made < 20_000, "it is not encoded in full: {made}");
     }
 
     struct Broken;

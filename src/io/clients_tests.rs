@@ -139,7 +139,7 @@ fn client_certificate_in_text_or_file_gives_its_expiry() {
     fs::write(&file, "garbage").unwrap();
     assert_eq!(good_until(&config), None);
     config.auth_info.client_certificate_data = Some(STANDARD.encode(text));
-    assert_eq!(good_until(&config), Some(1_795_305_600), "what stands in the kubeconfig goes before the file");
+    assert_eq!(good_until(&config), Some(1_795_305_600), "text in the kubeconfig has precedence over the file");
     fs::remove_file(file).unwrap();
 }
 

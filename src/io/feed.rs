@@ -101,7 +101,7 @@ mod tests {
             operation: Some("Update".into()),
             ..ManagedFieldsEntry::default()
         }]);
-        assert!(holders(workload).is_empty(), "somebody keeps it, who holds nothing of ours");
+        assert!(holders(workload).is_empty(), "another manager owns none of our fields");
     }
 
     /// The watch decodes sets of fields as text.
@@ -117,7 +117,7 @@ mod tests {
         let read: Guarded<Workload> = serde_json::from_str(&workload.to_string()).unwrap();
         let read = read.open().unwrap();
         let mut sets = read.metadata.managed_fields.iter().flatten().map(|entry| entry.fields_v1.as_ref().unwrap());
-        assert!(sets.all(|set| set.0.is_string()), "none is read as a tree: {read:?}");
+        assert!(sets.all(|set| set.0.is_string()), "no set is decoded as a tree: {read:?}");
         let kept = pruned("Workload", read);
         assert_eq!(takeover::holders(&kept, Part::Spec), ["kubectl"]);
         let fields: Vec<_> =

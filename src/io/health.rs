@@ -214,7 +214,7 @@ mod tests {
         assert!(failing.lasted >= Duration::from_secs(5), "{failing:?}");
         b.fine();
         assert_eq!(health.failing(&["a", "b"], "hub", later).unwrap().problem, "a in hub: refused");
-        assert_eq!(health.failing(&["b"], "hub", later), None, "it asks for others");
+        assert_eq!(health.failing(&["b"], "hub", later), None, "only other watches fail");
         a.synced();
         assert_eq!(health.failing(&["a", "b"], "hub", later), None);
     }

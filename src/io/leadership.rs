@@ -50,7 +50,7 @@ impl Leadership {
                     () = candidate.acquire() => {}
                 }
                 if lead.send(()).is_err() {
-                    stop.cancel(); // the caller is gone
+                    stop.cancel(); // the caller has stopped waiting
                 }
                 candidate.hold(&stop).await;
                 drop(working);
@@ -216,12 +216,12 @@ mod tests {
         for one in all {
             one.await.unwrap();
         }
-        assert!(renewals > 1, "{renewals} renewals meanwhile");
+        assert!(renewals > 1, "{renewals} renewals in that time");
         assert!(!working.is_cancelled() && !held.is_finished());
         release.send(()).unwrap();
-        assert!(held.await.unwrap(), "given up, not lost");
+        assert!(held.await.unwrap(), "released, not lost");
         let holder = server.lease.lock().unwrap().clone().unwrap()["spec"]["holderIdentity"].clone();
-        assert!(holder.is_null(), "others need not wait: {holder}");
+        assert!(holder.is_null(), "other candidates need not wait: {holder}");
     }
 
     #[tokio::test]

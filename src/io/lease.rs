@@ -291,7 +291,7 @@ mod tests {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(updates.load(Ordering::SeqCst) > 1 && !holds.is_finished(), "it leads on");
+        assert!(updates.load(Ordering::SeqCst) > 1 && !holds.is_finished(), "it keeps leading");
         *named.lock().unwrap() = "another".to_owned();
         tokio::time::timeout(Duration::from_secs(3), holds).await.expect("another leads").unwrap();
     }

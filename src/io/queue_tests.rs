@@ -57,12 +57,12 @@ async fn queue_lone_lane_has_more_workers() {
     for _ in 0..LONE_LANE_SHARE {
         at_work.push(queue.next().await);
     }
-    assert!(queue.lock().take().is_none(), "the others wait for whoever may come");
+    assert!(queue.lock().take().is_none(), "half of the workers stay free for other lanes");
     queue.add(key("small", "a"));
     assert_eq!(queue.next().await.lane(), "small");
     for key in at_work.drain(LANE_SHARE..) {
         queue.finish(key, Outcome::Done);
-        assert!(queue.lock().take().is_none(), "beside another it keeps to its share");
+        assert!(queue.lock().take().is_none(), "with another lane it keeps to its share");
     }
     queue.finish(at_work.remove(0), Outcome::Done);
     assert_eq!(queue.next().await.lane(), "big");
@@ -78,13 +78,13 @@ async fn queue_silent_lane_has_one_worker() {
     queue.finish(first, Outcome::Unanswered);
     let held = queue.next().await;
     queue.add(key("other", "a"));
-    assert_eq!(queue.next().await.lane(), "other", "19 silent keys wait, and keep nobody from working");
+    assert_eq!(queue.next().await.lane(), "other", "19 silent keys wait and block no other lane");
     assert!(queue.lock().take().is_none());
     queue.finish(held, Outcome::Done);
     for _ in 0..LANE_SHARE {
         assert_eq!(queue.next().await.lane(), "silent", "an answer gives the lane its share back");
     }
-    assert!(queue.lock().take().is_none(), "and no more than that");
+    assert!(queue.lock().take().is_none(), "but no more than its share");
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +102,7 @@ async fn queue_failing_key_backs_off_until_a_success() {
     assert_eq!(queue.finish(running, Outcome::Done), None);
     queue.add(key("p", "a"));
     let running = queue.next().await;
-    assert!(queue.finish(running, Outcome::Failed).unwrap() <= BACKOFF_FIRST, "success renews patience");
+    assert!(queue.finish(running, Outcome::Failed).unwrap() <= BACKOFF_FIRST, "a success resets the back-off");
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,12 +204,12 @@ async fn queue_pausing_key_runs_once_for_all_events() {
             queue.add(Restful(1));
         }
         queue.add(Restful(2));
-        assert_eq!(queue.depth(), usize::from(rounds == 0), "another one does not wait for it");
+        assert_eq!(queue.depth(), usize::from(rounds == 0), "another key does not wait for it");
         if rounds == 0 {
             let other = queue.next().await;
             queue.finish(other, Outcome::Failed);
             queue.retry_all_now();
-            assert_eq!(queue.depth(), 1, "what has failed does not rest: it has a patience of its own");
+            assert_eq!(queue.depth(), 1, "a failed key does not pause, it backs off");
             queue.next().await;
         }
     }
@@ -217,7 +217,7 @@ async fn queue_pausing_key_runs_once_for_all_events() {
     queue.finish(last, Outcome::Again(Duration::from_secs(9)));
     queue.add(Restful(1));
     let again = queue.next().await;
-    assert_eq!((again, start.elapsed().as_secs()), (Restful(1), 4), "an event comes before its time");
+    assert_eq!((again, start.elapsed().as_secs()), (Restful(1), 4), "an event overtakes the requeue");
     assert!(queue.lock().rests_until.len() <= 1 && queue.lock().rests.len() <= 1);
 }
 
@@ -251,7 +251,7 @@ async fn queue_failing_key_is_retried_when_its_grace_ends() {
         assert_eq!(started.elapsed(), grace);
         queue.retry_now(&"p");
         let running = queue.next().await;
-        assert_eq!(queue.failing_for(&running), grace, "renewed patience does not make an error younger");
+        assert_eq!(queue.failing_for(&running), grace, "a reset of the back-off does not make an error younger");
         queue.finish(running.clone(), Outcome::Done);
         assert_eq!(queue.failing_for(&running), Duration::ZERO, "a success ends it");
     }

@@ -240,7 +240,7 @@ mod tests {
     fn server_clock_follows_the_date_of_the_last_answer() {
         let ours: Timestamp = "2026-05-01T12:00:00.5Z".parse().unwrap();
         let clock = ServerClock::default();
-        assert_eq!(clock.time(ours), ours, "nothing is known");
+        assert_eq!(clock.time(ours), ours, "no answer yet");
         for (date, ahead) in [
             ("Fri, 01 May 2026 12:05:00 GMT", 300),
             ("no date", 300),

@@ -29,7 +29,7 @@ fn store_own_write_is_visible_at_once_and_notified_once() {
     store.wrote(object("a", "1", 6, "y"));
     assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"y"));
     store.observe(object("a", "1", 6, "y"));
-    assert_eq!(log.lock().unwrap().len(), 2, "the watch's echo is no news");
+    assert_eq!(log.lock().unwrap().len(), 2, "the event of our own write is no change");
     assert!(store.by_index("x").is_empty() && store.by_index("y").len() == 1);
 }
 
@@ -88,11 +88,11 @@ fn store_last_unreadable_object_of_a_namespace_notifies_when_it_ends() {
     let count = || heard.lock().unwrap().len();
     store.observe(object("c", "c", 5, "y"));
     store.observe(broken("a", 6));
-    assert_eq!(count(), 0, "nothing has ended");
+    assert_eq!(count(), 0, "no unreadable object has ended");
     store.observe(object("a", "a", 7, "mended"));
-    assert_eq!(count(), 0, "there is one more");
+    assert_eq!(count(), 0, "there is another unreadable object");
     store.forget(&ObjectKey::new("ns", "b"), "b");
-    assert_eq!(*heard.lock().unwrap(), ["ns"], "the other namespace has one still");
+    assert_eq!(*heard.lock().unwrap(), ["ns"], "the other namespace still has one");
     store.observe(broken("a", 8));
     store.replace(vec![object("c", "c", 5, "y")], 9);
     let mut all = heard.lock().unwrap().clone();
@@ -110,7 +110,7 @@ fn store_late_event_of_an_old_uid_does_not_replace_the_newer_object() {
     store.observe(object("a", "old", 5, "late"));
     assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"y"));
     store.forget(&ObjectKey::new("ns", "a"), "old");
-    assert!(store.contains(&ObjectKey::new("ns", "a")), "nor does its end take it away");
+    assert!(store.contains(&ObjectKey::new("ns", "a")), "nor does its deletion remove it");
 }
 
 /// With a new etcd of the hub, no listed object was accepted until its versions had grown enough.
@@ -121,14 +121,14 @@ fn store_list_of_a_new_etcd_replaces_the_cache() {
         let (store, _) = store();
         store.replace(vec![object("a", "old", known, "x"), object("b", "b", known, "x")], known);
         store.replace(vec![object("a", uid, version, "y")], list);
-        assert!(!store.contains(&ObjectKey::new("ns", "b")), "what is not listed is gone");
+        assert!(!store.contains(&ObjectKey::new("ns", "b")), "an unlisted object is deleted");
         store.wrote(object("c", "c", list + 1, "z"));
-        assert!(store.contains(&ObjectKey::new("ns", "c")), "what is written then counts as they do there");
+        assert!(store.contains(&ObjectKey::new("ns", "c")), "later writes count in the new versions");
         store.get(&key)
     };
     assert_eq!(kept(900, "new", 3, 5).as_deref(), Some(&"y"), "another etcd");
     assert_eq!(kept(900, "old", 850, 860).as_deref(), Some(&"y"), "a backup");
-    assert_eq!(kept(900, "new", 3, 950).as_deref(), Some(&"y"), "another etcd, that has counted further by now");
+    assert_eq!(kept(900, "new", 3, 950).as_deref(), Some(&"y"), "another etcd with higher versions by now");
     // An object written after the list was taken is not in the list.
     let (store, _) = store();
     store.replace(vec![object("a", "old", 3, "x")], 3);
@@ -150,7 +150,7 @@ fn store_list_older_than_the_cache_replaces_it() {
     assert!(replace(&store, earlier, 10));
     assert_eq!(store.get(&ObjectKey::new("ns", "d")), None);
     assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"earlier"));
-    assert_eq!(log.lock().unwrap().len(), heard + 2, "what has not changed is no news");
+    assert_eq!(log.lock().unwrap().len(), heard + 2, "unchanged objects cause no notification");
     // Versions continue from there, and answers to our writes are accepted again.
     store.wrote(object("d", "5", 11, "again"));
     assert_eq!(store.get(&ObjectKey::new("ns", "d")).as_deref(), Some(&"again"));
@@ -164,7 +164,7 @@ fn store_list_with_older_objects_replaces_all_that_is_not_newer() {
     store.replace(vec![object("a", "1", 20, "later"), object("b", "2", 20, "x")], 20);
     store.wrote(object("b", "2", 1002, "mine"));
     let older = replace(&store, vec![object("a", "1", 7, "earlier"), object("b", "2", 20, "x")], 1000);
-    assert!(older, "no object gets older in one history");
+    assert!(older, "no object gets older without a restore");
     assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"earlier"));
     assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"mine"), "written after the list was taken");
 }
@@ -183,7 +183,7 @@ fn store_object_outside_the_filter_is_never_cached() {
     store.wrote(object("a", "1", 4, "late"));
     assert_eq!(get("a"), None, "the watch is past it");
     only.observe(Incoming { value: None, ..object("c", "3", 5, "") });
-    assert!(store.has_unreadable("ns"), "what cannot be read may be one that is kept");
+    assert!(store.has_unreadable("ns"), "an unreadable object may be one that is kept");
     only.replace(vec![object("b", "2", 6, "copy")], 6);
     assert_eq!((get("b"), store.count()), (None, 0));
 }

@@ -163,10 +163,10 @@ async fn watch_version_expired_at_its_start_lists_again_with_back_off() {
         // Pauses of at least 0.125, 0.25, 0.5 and 1 s. The first rejection by an event causes no pause.
         assert!(began.elapsed() > Duration::from_millis(pauses), "{:?}", began.elapsed());
         // Each successful list cleared the problem of the watch, so it was never reported.
-        let failing = health.failing(&["namespaces"], "stub", std::time::Instant::now()).expect("it is told");
+        let failing = health.failing(&["namespaces"], "stub", std::time::Instant::now()).expect("it is reported");
         assert!(failing.lasted > Duration::from_millis(600), "{failing:?}");
         assert_eq!(failing.outline, "namespaces in stub: it does not go on from where this operator has read them");
-        assert!(!store.is_live(), "what is known may be old");
+        assert!(!store.is_live(), "the cache may be old");
         stop.cancel();
     }
 }
@@ -224,7 +224,7 @@ async fn watch_server_at_an_older_version_is_listed_again() {
     let late = ObjectKey::new("", "late");
     until("it is listed", || store.contains(&late)).await;
     *asked.lists_are.lock().unwrap() = Some(LISTED);
-    until("it is listed anew", || !store.contains(&late)).await;
+    until("it is listed again", || !store.contains(&late)).await;
     stop.cancel();
 }
 
@@ -239,9 +239,9 @@ async fn watch_server_back_from_an_outage_is_listed_again() {
     until("it is listed", || store.contains(&late)).await;
     *asked.lists_are.lock().unwrap() = Some(AWAY);
     let before = asked.lists.load(Ordering::SeqCst);
-    until("it has been asked meanwhile", || asked.lists.load(Ordering::SeqCst) > before + 1).await;
+    until("it has been asked in the meantime", || asked.lists.load(Ordering::SeqCst) > before + 1).await;
     *asked.lists_are.lock().unwrap() = Some(LISTED_LATER_STILL);
-    until("it is listed anew", || !store.contains(&late)).await;
+    until("it is listed again", || !store.contains(&late)).await;
     stop.cancel();
 }
 

@@ -28,7 +28,7 @@ fn series_grow_with_namespaces_and_not_with_deployments() {
     // Two gauges, a histogram (16 buckets, the last bound, sum and count), and the observed changes of reason.
     assert_eq!(series(200, 50) - few, 190 * (OF_A_NAMESPACE + REASONS.len()));
     let page = include_str!("../../docs/metrics.md");
-    assert!(page.contains(&format!("{OF_A_NAMESPACE} series")), "what the page says of it");
+    assert!(page.contains(&format!("{OF_A_NAMESPACE} series")), "the page has the number");
 }
 
 /// Series of one namespace of a cell, without the changes of reason.

@@ -30,7 +30,7 @@ use self::objects::{admit, clusters_ready, locate, register};
 pub use self::objects::{announce, bind_location, interpreter};
 
 /// Options of a testbed.
-#[allow(clippy::struct_excessive_bools)] // each says whether somebody is there, independently of the others
+#[allow(clippy::struct_excessive_bools)] // independent switches
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Cities, one cell each.

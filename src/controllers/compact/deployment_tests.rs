@@ -146,7 +146,7 @@ fn packed_deployment_inherits_the_version_of_the_last_propagated_change() {
     };
     let written = || store.get(&key).unwrap().written();
     store.replace(vec![at(5, |_| {})], 6);
-    assert_eq!(written(), None, "a list does not say which change was the last");
+    assert_eq!(written(), None, "a list does not show which change was the last");
     let status: Change = |of| of.status = None;
     let claim: Change = |of| {
         of.status = None;
@@ -166,12 +166,12 @@ fn packed_deployment_inherits_the_version_of_the_last_propagated_change() {
     store.wrote(at(12, spec));
     assert_eq!(written(), Some(12), "our own write");
     store.replace(vec![at(13, spec)], 14);
-    assert_eq!(written(), Some(12), "a list that has nothing new of it");
+    assert_eq!(written(), Some(12), "a list without a change of it");
     store.replace(vec![at(15, status)], 16);
-    assert_eq!(written(), None, "a list that leaves changes out");
+    assert_eq!(written(), None, "a list that skips changes");
     store.forget(&key, &deployment("web", 1).metadata.uid.unwrap());
     store.observe(at(17, |_| {}));
-    assert_eq!(written(), Some(17), "it is new");
+    assert_eq!(written(), Some(17), "a new object");
     store.replace(vec![at(3, |_| {})], 4);
-    assert_eq!(written(), None, "versions of another history say nothing");
+    assert_eq!(written(), None, "versions from before a restore do not count");
 }

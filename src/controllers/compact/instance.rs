@@ -49,9 +49,9 @@ pub(crate) struct PackedInstance {
 enum Kept {
     /// Everything.
     Body(Arc<Body>),
-    /// Nothing, because its writer has used up its share.
+    /// No part, because its writer has used up its share.
     Elsewhere,
-    /// Nothing, because it is too large.
+    /// No part, because it is too large.
     TooLarge,
 }
 
@@ -260,7 +260,7 @@ mod tests {
     fn packed_instance_opens_with_everything_that_decisions_read() {
         let of = instance(0, "c1", "x");
         let packed = PackedInstance::of_hub(of.clone());
-        assert!(packed.spec.volumes.is_none() && packed.labels() == of.labels(), "read without being opened");
+        assert!(packed.spec.volumes.is_none() && packed.labels() == of.labels(), "readable without decoding");
         let open = packed.open();
         assert_eq!((&open.spec, &open.status), (&of.spec, &of.status));
         assert_eq!(open.annotations().keys().collect::<Vec<_>>(), ["compute.datumapis.com/claimed-by-cell"]);
@@ -290,11 +290,14 @@ mod tests {
             .collect();
         assert!(bytes(&below) < MAX_OF_ONE + (1 << 20), "{}", bytes(&below));
         let another = PackedInstance::of_hub(instance(0, "c4", &"w".repeat(250_000)));
-        assert!(matches!(another.body, Kept::Body(_)), "another cell has a share of its own");
-        assert!(below.last().unwrap().is_elsewhere() && !below.last().unwrap().is_too_large(), "it is read and shown");
+        assert!(matches!(another.body, Kept::Body(_)), "another cell has its own share");
+        assert!(
+            below.last().unwrap().is_elsewhere() && !below.last().unwrap().is_too_large(),
+            "it is read from the server and shown"
+        );
         below.clear();
         let again = PackedInstance::of_hub(instance(0, "c3", &"z".repeat(250_000)));
-        assert!(matches!(again.body, Kept::Body(_)), "what is gone is charged no more");
+        assert!(matches!(again.body, Kept::Body(_)), "deleted Instances are not charged");
     }
 
     #[test]

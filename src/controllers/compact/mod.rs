@@ -105,7 +105,7 @@ mod tests {
         let [one, two] = [of.clone(), of.clone()].map(deployment);
         let instances: Vec<_> = (0..3).map(|_| instance(instance_of("shared"))).collect();
         let copy = instance_copy(instance_of("shared"));
-        assert_eq!((&one, &instances[0]), (&of, &instance_of("shared")), "nothing changes by it");
+        assert_eq!((&one, &instances[0]), (&of, &instance_of("shared")), "sharing changes no content");
         assert!(one.spec.template.is_same_as(&two.spec.template));
         let template = &one.spec.template.spec;
         for other in instances.iter().chain([&copy]) {

@@ -284,7 +284,7 @@ mod tests {
             assert_eq!(expiry(&until(year, month, day)), Some(seconds), "{year}-{month}-{day}");
         }
         let chain = [until(2050, 1, 1), until(2026, 11, 22)];
-        assert_eq!(expiry_of_chain(&chain), Some(1_795_305_600), "a chain is as good as its first to end");
+        assert_eq!(expiry_of_chain(&chain), Some(1_795_305_600), "a chain expires with its first certificate");
         assert_eq!(expiry_of_chain(&[]), None);
     }
 

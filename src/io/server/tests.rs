@@ -63,7 +63,7 @@ async fn server_full_closes_the_oldest_idle_connection_and_none_in_progress() {
     assert_eq!(answer(&mut fifth).await, "HTTP/1.1 200 OK");
     assert!(is_cut(&mut fourth).await && !is_cut(&mut idle).await);
     end.notify_one();
-    assert_eq!(answer(&mut slow).await, "HTTP/1.1 200 OK", "what is in progress is not cut");
+    assert_eq!(answer(&mut slow).await, "HTTP/1.1 200 OK", "a request in progress is not cut");
     stop.cancel();
 }
 

@@ -165,7 +165,7 @@ mod tests {
         controls.ask_late_write("ns", "b");
         assert_eq!(controls.late_write(&released), None, "nothing was read yet");
         assert!(!controls.late_write_is_read("ns", "b"));
-        assert_eq!(controls.late_write(&held), None, "read, and held back");
+        assert_eq!(controls.late_write(&held), None, "read and delayed");
         assert!(controls.late_write_is_read("ns", "b"));
         let patch = controls.late_write(&released).unwrap();
         assert_eq!(patch["spec"], held.data["spec"]);

@@ -272,7 +272,7 @@ mod tests {
         let second = schedule(&guarded(), Some("holding"), &names(&["a"]), &resource(), &[&a, &b]);
         assert_eq!((second.chosen, second.group.as_deref()), (names(&["a"]), Some("holding")));
         let renamed = schedule(&guarded(), Some("of-former-times"), &names(&["a"]), &resource(), &[&a, &b]);
-        assert_eq!(renamed.group.as_deref(), Some("city"), "an unknown name: the first");
+        assert_eq!(renamed.group.as_deref(), Some("city"), "an unknown name means the first group");
     }
 
     #[test]
