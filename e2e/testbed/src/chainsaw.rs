@@ -20,8 +20,8 @@ pub fn find() -> Option<PathBuf> {
 /// Returns the complaints of `chainsaw lint` about a file with a `test` or a `configuration`. `None` if the file is valid.
 pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
     let out = Command::new(program).args(["lint", what, "--file"]).arg(file).output()?;
-    let output = [out.stdout, out.stderr].concat();
-    Ok((!out.status.success()).then(|| String::from_utf8_lossy(&output).into_owned()))
+    let said = [out.stdout, out.stderr].concat();
+    Ok((!out.status.success()).then(|| String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// A run of the suites.
@@ -44,26 +44,26 @@ impl Run<'_> {
     /// # Errors
     /// Returns an error if a suite fails. The error names the folder with the logs and objects of the testbed.
     pub async fn on(&self, bed: &Testbed, operators: &mut [Operator]) -> Result<()> {
-        let log = bed.dir().join("chainsaw.log");
-        if passes(self, bed, operators, &log).await? {
+        let said = bed.dir().join("chainsaw.log");
+        if passes(self, bed, operators, &said).await? {
             return Ok(());
         }
         let dir = binaries::cache().join("e2e-failed");
         dump(bed, &dir).context("suites have failed, and what was there cannot be kept")?;
-        let last_lines = if self.shown { "chainsaw says above which".to_owned() } else { end_of(&log) };
-        bail!("suites have failed; what was there is in {}; {last_lines}", dir.display())
+        let said = if self.shown { "chainsaw says above which".to_owned() } else { end_of(&said) };
+        bail!("suites have failed; what was there is in {}; {said}", dir.display())
     }
 }
 
 /// Returns the last lines of chainsaw's output.
-fn end_of(log: &Path) -> String {
+fn end_of(said: &Path) -> String {
     const LINES: usize = 80;
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
+    let said = fs::read_to_string(said).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().collect();
     format!("chainsaw said at last:\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
 }
 
-async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], log: &Path) -> Result<bool> {
+async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], said: &Path) -> Result<bool> {
     let managers = Managers::listen().await?;
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(&run.program);
@@ -81,8 +81,8 @@ async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], log: &
     let bin = binaries::find_with_kubectl(&|_| ())?;
     let path = std::env::var("PATH").unwrap_or_default();
     if !run.shown {
-        let output = File::create(log)?;
-        command.stdout(output.try_clone()?).stderr(output);
+        let log = File::create(said)?;
+        command.stdout(log.try_clone()?).stderr(log);
     }
     let ended = command.env("PATH", format!("{}:{path}", bin.display())).args(run.more).status();
     tokio::select! {
