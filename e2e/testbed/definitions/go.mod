@@ -1,4 +1,4 @@
-// Whose definitions our manifests are checked against, and at which versions. Nothing is built of them.
+// Definitions that our manifests are checked against, and their versions. Nothing is built from these modules.
 module compute-operator.local/testbed/definitions
 
 go 1.26.0
