@@ -1,4 +1,4 @@
-//! The controllers of the operator, as the model runs them: their plans on a snapshot, carried out until one write is refused.
+//! The operator's controllers in the model. Each one plans on a snapshot and executes its writes until one is refused.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Copies whose original is gone.
+    /// Runs the collector on the copies without an original.
     pub(super) fn act_on_orphans(&mut self, seen: &Planes, left: &mut usize) {
         for copy in seen.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
             let has_original =
@@ -257,7 +257,7 @@ impl World {
                     return;
                 }
                 if ends {
-                    break; // nothing that rests on it is sent
+                    break; // later writes depend on it
                 }
             }
         }
@@ -332,14 +332,14 @@ impl World {
         }
     }
 
-    /// Steps of a controller that works on two planes, until one is refused or the controller dies.
+    /// Executes the steps of a controller of two planes until one is refused or the controller dies.
     pub(super) fn carry_out<N, F>(&mut self, [local, remote]: [Place; 2], steps: Vec<Step<N, F>>, left: &mut usize) {
         for step in steps {
             let done = match &step {
                 Step::Local(write) => self.at(local).execute(write),
                 Step::Remote(write) => self.at(remote).execute(write),
             };
-            let looked = matches!(done, Ok(false)); // a live read changes nothing, and costs no write
+            let looked = matches!(done, Ok(false)); // a live read changes nothing and does not count as a write
             if !spend(left, &mut self.changes, done) && !looked {
                 return;
             }
@@ -418,15 +418,15 @@ impl World {
     }
 }
 
-/// True if a write only looks.
+/// True if a write is only a live read.
 fn is_look(op: &Op) -> bool {
     matches!(op, Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. })
 }
 
-/// Books a write; false when the actor has died or was refused.
+/// Counts a write. Returns false if the write was refused or if the actor has no writes left.
 fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, Refused>) -> bool {
-    let Ok(news) = done else { return false };
-    *changes += usize::from(news);
-    *left = left.saturating_sub(usize::from(news));
+    let Ok(changed) = done else { return false };
+    *changes += usize::from(changed);
+    *left = left.saturating_sub(usize::from(changed));
     *left > 0
 }

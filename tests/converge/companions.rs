@@ -1,4 +1,4 @@
-//! The controller of companions, as the model runs it.
+//! The companion controller in the model.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl World {
-    /// The companion of each source: facts as old as the watches are, content as it is when it is read.
+    /// Reconciles the companion of each source. Its facts are as old as the watches. Its content is read live.
     pub(super) fn act_companion(&mut self, seen: &Planes, left: &mut usize) {
         let mut all: Vec<WorkloadDeployment> = seen.project.all(Kind::WorkloadDeployment);
         all.retain(|wd| wd.name_any() != FOREIGN);

@@ -1,4 +1,4 @@
-//! What the model's planes have of referenced data, as caches would keep it.
+//! The referenced data on the model's planes, in the form that caches keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::{
     world::{HUB_NS, NS, data_refs},
 };
 
-/// What the project has of everything that can be referred to.
+/// Returns the state of each source in the project.
 pub(super) fn sources(project: &Model) -> BTreeMap<DataRef, Source> {
     let source = |data_ref: &DataRef| match project.objects.contains_key(&(
         data_ref.kind.into(),
@@ -36,13 +36,13 @@ pub(super) fn sources(project: &Model) -> BTreeMap<DataRef, Source> {
     data_refs().into_iter().map(|data_ref| (data_ref.clone(), source(&data_ref))).collect()
 }
 
-/// What is kept of a companion.
+/// Returns the cached facts of a companion.
 pub(super) fn companion_facts(hub: &Model, data_ref: &DataRef) -> Option<CompanionFacts> {
     let object = hub.raw(data_ref.kind.into(), HUB_NS, &data_ref.name)?;
     Some(CompanionFacts::of(&serde_json::from_value(object["metadata"].clone()).unwrap()))
 }
 
-/// The copies on the hub that have been promised a companion.
+/// Returns the names of the copies on the hub that expect a companion.
 pub(super) fn promised(hub: &Model, data_ref: &DataRef) -> BTreeSet<String> {
     let copies = hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment).into_iter();
     let copies = copies.filter(|copy| companion::expects(copy, data_ref)).map(|copy| copy.name_any());
@@ -50,7 +50,7 @@ pub(super) fn promised(hub: &Model, data_ref: &DataRef) -> BTreeSet<String> {
     copies.chain(crowd).collect()
 }
 
-/// The copies of the crowd: each is promised the companion once its user is one of it, and goes after its deployment.
+/// Updates the copies of the crowd. A copy is added once its deployment uses the companion, and removed with the deployment.
 pub(super) fn crowd_follows(project: &Model, hub: &mut Model) {
     hub.crowd.retain(|name| project.crowd.contains(name));
     let Some(facts) = companion_facts(hub, &data_refs()[0]) else { return };
@@ -58,7 +58,7 @@ pub(super) fn crowd_follows(project: &Model, hub: &mut Model) {
     hub.crowd.extend(project.crowd.iter().filter(is_user).cloned());
 }
 
-/// What Karmada does to a member's copy.
+/// Replaces spec, labels and annotations of a copy on a member, as Karmada does.
 pub(super) fn replace(
     cell: &mut Model,
     key: &Key,

@@ -1,7 +1,7 @@
-//! Properties of the plans over generated worlds: whatever order things happen in, whichever snapshot is stale, after
-//! whichever write a manager dies, the world converges, and then stays.
+//! Properties of the plans over generated worlds. The world converges with any order of events, any stale snapshot and a death
+//! after any write. A converged world does not change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-// A model reads best as tables of cases; it is no API to be kept cheap.
+// Tables of cases make the model easy to read. Its functions need not be cheap.
 #![allow(clippy::match_bool, clippy::needless_pass_by_value)]
 
 mod actors;
@@ -15,18 +15,18 @@ mod world;
 use compute_operator::plan::Kind;
 use proptest::prelude::*;
 use serde_json::Value;
-use world::{Actor, Ages, Edit, Vandalism, World};
+use world::{Actor, Ages, Edit, ManualChange, World};
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// An actor looks (at each kind of each plane as it is, or as it was so many events ago) and dies after so many writes.
+    /// An actor reconciles a snapshot and dies after `writes` writes. Each kind of each plane is as old as `ages` says.
     Act { actor: Actor, ages: Ages, writes: usize },
     /// The user changes the Workload.
     Edit(Edit),
-    /// Karmada, garbage collection and the provider move on.
+    /// Karmada, garbage collection, quota and the provider act once.
     Others,
-    /// Somebody deletes or edits what is ours.
-    Vandal { city: usize, what: Vandalism },
+    /// A user deletes or edits an object of the operator.
+    Manual { city: usize, change: ManualChange },
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -41,16 +41,16 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Actor::Projector),
         Just(Actor::Companion),
     ];
-    let what = prop_oneof![
-        Just(Vandalism::Policy),
-        Just(Vandalism::Copy),
-        Just(Vandalism::WriteBack),
-        Just(Vandalism::Projection),
-        Just(Vandalism::EditProjection),
-        Just(Vandalism::EditDeployment),
-        Just(Vandalism::EditCopy),
-        // No decision rests on the words of a condition.
-        Just(Vandalism::Messages),
+    let change = prop_oneof![
+        Just(ManualChange::Policy),
+        Just(ManualChange::Copy),
+        Just(ManualChange::WriteBack),
+        Just(ManualChange::Projection),
+        Just(ManualChange::EditProjection),
+        Just(ManualChange::EditDeployment),
+        Just(ManualChange::EditCopy),
+        // No decision depends on the message of a condition.
+        Just(ManualChange::Messages),
     ];
     let edit = prop_oneof![
         (proptest::sample::subsequence(vec![0, 1, 2], 0..=3), 0..4_i32, 0..2_u32)
@@ -61,7 +61,7 @@ fn event() -> impl Strategy<Value = Event> {
         prop_oneof![Just(0), 1..3_usize, 29..36_usize].prop_map(Edit::Crowd),
         (0..2_usize, proptest::option::of(0..3_u32)).prop_map(|(source, value)| Edit::Source { source, value }),
     ];
-    // Mostly a little behind, now and then so far that whole lives have been missed.
+    // Most snapshots are a few events old. Some are so old that they miss the whole life of an object.
     let age = || prop_oneof![4 => 0..6_usize, 1 => 6..60_usize];
     let kinds = || proptest::array::uniform8(age());
     let ages = ([kinds(), kinds(), kinds()], age()).prop_map(|(kinds, bound)| Ages { kinds, bound });
@@ -69,48 +69,48 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (actor, ages, 0..4_usize).prop_map(|(actor, ages, writes)| Event::Act { actor, ages, writes }),
         2 => edit.prop_map(Event::Edit),
         4 => Just(Event::Others),
-        1 => (0..3_usize, what).prop_map(|(city, what)| Event::Vandal { city, what }),
+        1 => (0..3_usize, change).prop_map(|(city, change)| Event::Manual { city, change }),
     ]
 }
 
-/// How a world begins.
+/// The state of a world before its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Empty,
     Settled,
-    /// Everything runs, and the Go operator's plain updates have written it.
-    OfGo,
+    /// Everything runs, written by plain updates of the Go operator.
+    GoEra,
 }
 
 fn play(start: Start, events: &[Event]) -> World {
     let mut world = World::new();
     if start != Start::Empty {
-        // With everything running, on all the data there is, there is more to lose.
+        // The template uses both sources, so that the history can lose running instances and data.
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
         world.settle();
     }
-    if start == Start::OfGo {
-        world.as_go_left_it();
+    if start == Start::GoEra {
+        world.write_as_the_go_operator();
     }
     for event in events {
         match event {
             Event::Act { actor, ages, writes } => world.act(*actor, *ages, *writes),
             Event::Edit(edit) => world.edit(edit),
             Event::Others => world.others(),
-            Event::Vandal { city, what } => world.vandal(*city, *what),
+            Event::Manual { city, change } => world.change_manually(*city, *change),
         }
         world.check_always();
     }
     world
 }
 
-/// Plays one history to its end, and looks whether all is as wanted there, and stays so.
+/// Plays one history and settles the world. Checks the end state, and that a further round changes nothing.
 fn converges(start: Start, events: &[Event]) -> Result<(), TestCaseError> {
     let mut world = play(start, events);
-    world.mend_sources();
+    world.create_missing_sources();
     world.settle();
     world.check_end();
-    prop_assert_eq!(world.round(), 0, "what has settled stays");
+    prop_assert_eq!(world.round(), 0, "a settled world does not change");
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn history() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event(), 0..60)
 }
 
-// One test for each beginning, so that they run side by side. `CONVERGE_CASES` plays 10,000 histories in all.
+// One test for each start, so that they run in parallel. `CONVERGE_CASES` plays 10,000 histories in total.
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if std::env::var_os("CONVERGE_CASES").is_some() { 3_334 } else { 60 },
@@ -127,24 +127,24 @@ proptest! {
     })]
 
     #[test]
-    fn every_history_from_nothing_ends_as_wanted(events in history()) {
+    fn empty_world_with_any_history_converges(events in history()) {
         converges(Start::Empty, &events)?;
     }
 
     #[test]
-    fn every_history_of_what_has_settled_ends_as_wanted(events in history()) {
+    fn settled_world_with_any_history_converges(events in history()) {
         converges(Start::Settled, &events)?;
     }
 
     #[test]
-    fn every_history_of_what_another_operator_left_ends_as_wanted(events in history()) {
-        converges(Start::OfGo, &events)?;
+    fn world_of_the_go_operator_with_any_history_converges(events in history()) {
+        converges(Start::GoEra, &events)?;
     }
 }
 
-/// Every point of death of one plain history: after the n-th write of each actor in turn, everything starts anew.
+/// Covers every point of death in one simple history. All actors stop after `n` writes in total, and then start again.
 #[test]
-fn death_after_any_write_changes_nothing_of_the_end() {
+fn controllers_dying_after_any_write_converge() {
     for n in 0..80 {
         let mut world = World::new();
         world.edit(&Edit::Spec { cities: vec![0, 1], replicas: 2, template: 0 });
@@ -158,9 +158,9 @@ fn death_after_any_write_changes_nothing_of_the_end() {
     }
 }
 
-/// A companion gets more users than it names, fewer again, none, and a crowd once more; wherever the process dies.
+/// The number of users rises over the limit of named users, falls to zero and rises again. The process dies at any write.
 #[test]
-fn a_companion_of_a_crowd_lives_as_long_as_anybody_uses_it() {
+fn companion_with_many_users_is_kept_until_the_last_leaves() {
     for n in 0..24 {
         let mut world = World::new();
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });
@@ -176,13 +176,13 @@ fn a_companion_of_a_crowd_lives_as_long_as_anybody_uses_it() {
     }
 }
 
-/// What the Go operator wrote runs on as it is, and follows from then on; wherever the process dies on the way.
+/// Objects of the Go operator keep their uids and then follow changes of the Workload. The process dies at any write.
 #[test]
-fn what_another_operator_wrote_is_taken_over_once_and_follows() {
-    let mut begun = World::new();
-    begun.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
-    begun.settle();
-    begun.as_go_left_it();
+fn fields_of_the_go_operator_are_taken_over_once_and_follow_changes() {
+    let mut initial = World::new();
+    initial.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
+    initial.settle();
+    initial.write_as_the_go_operator();
     let uids = |world: &World| {
         let planes = [&world.now.project, &world.now.hub, &world.now.cell];
         planes.map(|model| {
@@ -191,19 +191,19 @@ fn what_another_operator_wrote_is_taken_over_once_and_follows() {
             uids
         })
     };
-    let before = uids(&begun);
+    let before = uids(&initial);
     for n in 0..12 {
-        let mut world = begun.clone();
+        let mut world = initial.clone();
         world.run_until_write(n);
         world.settle();
         world.check_end();
-        assert_eq!(uids(&world), before, "nothing is made anew");
-        let told = |model: &model::Model| {
+        assert_eq!(uids(&world), before, "an object was recreated");
+        let taken_over = |model: &model::Model| {
             let events: Vec<Value> = model.all(Kind::Event);
             events.iter().filter(|event| event["reason"] == "FieldsTakenOver").count()
         };
-        let told = (told(&world.now.project), told(&world.now.hub));
-        assert!(told.0 <= 1 && told.1 <= 1 && (n > 0 || told == (1, 1)), "dead at {n}, told {told:?}");
+        let sent = (taken_over(&world.now.project), taken_over(&world.now.hub));
+        assert!(sent.0 <= 1 && sent.1 <= 1 && (n > 0 || sent == (1, 1)), "died at {n}, Events {sent:?}");
         world.edit(&Edit::Spec { cities: vec![0], replicas: 2, template: 0 });
         world.run_until_write(n);
         world.settle();

@@ -11,8 +11,8 @@ pub type Key = (Kind, String, String);
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub objects: BTreeMap<Key, Object>,
-    /// Deployments that refer to the first source alone; on the hub, their copies that have been promised it. Nothing else of
-    /// them matters, and nobody looks at them but who looks for users.
+    /// Names of further deployments that use only the first source. On the hub, the names of their copies that expect it. Only
+    /// searches for users read them.
     pub crowd: BTreeSet<String>,
     version: u64,
 }
@@ -24,13 +24,13 @@ pub struct Object {
     generation: i64,
     pub deleting: bool,
     pub finalizers: Vec<String>,
-    /// What was created, and what others wrote.
+    /// The content at creation and the changes by other writers.
     base: Value,
-    /// What each manager applied last: spec and status apart.
+    /// The last applied content of each field manager. The bool is true for the status.
     intents: BTreeMap<(String, bool), Value>,
 }
 
-/// Why a write failed.
+/// The reason of a failed write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
     Conflict,
@@ -40,7 +40,7 @@ pub enum Refused {
 }
 
 impl Model {
-    /// What caches show of it, each kind as it stands in its own model.
+    /// Builds the view of a cache. Each kind comes from its own model.
     pub fn watched<'a>(kinds: impl Iterator<Item = (Kind, &'a Self)>) -> Self {
         let mut seen = Self::default();
         for (kind, model) in kinds {
@@ -58,7 +58,7 @@ impl Model {
         Some(serde_json::from_value(object.json(kind, namespace, name)).unwrap())
     }
 
-    /// The object as an API server would answer with it.
+    /// Returns the object as an API server does.
     pub fn raw(&self, kind: Kind, namespace: &str, name: &str) -> Option<Value> {
         self.get(kind, namespace, name)
     }
@@ -68,7 +68,7 @@ impl Model {
         of_kind.map(|((k, ns, name), o)| serde_json::from_value(o.json(*k, ns, name)).unwrap()).collect()
     }
 
-    /// Carries out a write of a plan. `Ok(true)` when it changed anything.
+    /// Executes a write of a plan. Returns `Ok(true)` if an object changed.
     pub fn execute<P>(&mut self, write: &Write<P>) -> Result<bool, Refused> {
         let key = (write.object.kind, write.object.namespace.clone(), write.object.name.clone());
         match &write.op {
@@ -97,7 +97,7 @@ impl Model {
                     false => Err(Refused::Missing),
                 }
             }
-            // Losing an Event is no error.
+            // A lost Event is not an error.
             Op::Create { .. } if key.0 == Kind::Event && self.objects.contains_key(&key) => Ok(false),
             Op::Create { .. } if self.objects.contains_key(&key) => Err(Refused::Exists),
             Op::Create { body, .. } => {
@@ -121,7 +121,7 @@ impl Model {
                     return Err(Refused::Conflict);
                 }
                 self.take_over(&key, manager, parts);
-                // In one step with it: a death between the two costs an Event, which is no error.
+                // The model sends the Event in the same step. A real death in between loses the Event, which is not an error.
                 write.told().map_or(Ok(true), |event| self.execute(&event).map(|_| true))
             }
             Op::Delete { uid, resource_version } => {
@@ -135,7 +135,7 @@ impl Model {
         }
     }
 
-    /// Something that has been there before everything else, under this uid.
+    /// Adds an object that existed before the history, with this uid.
     pub fn found(&mut self, key: Key, uid: &str) {
         self.objects.insert(key, Object { uid: uid.to_owned(), generation: 1, base: json!({}), ..Object::default() });
     }
@@ -155,7 +155,7 @@ impl Model {
         self.objects.insert(key, object);
     }
 
-    /// Somebody else's merge patch.
+    /// Applies a merge patch of another writer.
     pub fn merge(&mut self, key: &Key, patch: &Value) {
         self.version += 1;
         let Some(object) = self.objects.get_mut(key) else { return };
@@ -166,7 +166,7 @@ impl Model {
         if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.retain(|field, _| field == "labels" || field == "annotations");
         }
-        // Whoever changes a value owns it from then on.
+        // A writer that changes a value becomes its owner.
         for intent in object.intents.values_mut() {
             disown(intent, &patch);
         }
@@ -180,7 +180,7 @@ impl Model {
         }
     }
 
-    /// What others wrote of these parts is `manager`'s from now on, and changes nothing.
+    /// Makes `manager` the owner of the values of other writers in these parts. No value changes.
     fn take_over(&mut self, key: &Key, manager: &str, parts: &[Part]) {
         self.version += 1;
         let Some(object) = self.objects.get_mut(key) else { return };
@@ -189,19 +189,19 @@ impl Model {
                 Part::Spec => "spec",
                 Part::Status => "status",
             };
-            let stands = object.content()[field].clone();
+            let current = object.content()[field].clone();
             if let Some(base) = object.base.as_object_mut() {
                 base.remove(field);
             }
-            if !stands.is_null() {
+            if !current.is_null() {
                 let own = object.intents.entry((manager.to_owned(), *part == Part::Status)).or_default();
-                own[field] = stands;
+                own[field] = current;
             }
         }
         object.version = self.version;
     }
 
-    /// Somebody else's spec in the place of all that stands there: what it does not have is gone.
+    /// Replaces the whole spec as another writer. Fields that the new spec does not have are removed.
     pub fn put_spec(&mut self, key: &Key, spec: &Value) {
         self.version += 1;
         let Some(object) = self.objects.get_mut(key) else { return };
@@ -213,7 +213,7 @@ impl Model {
         object.generation += 1;
     }
 
-    /// All objects of a kind as another operator's plain updates leave them: everything they say is that operator's.
+    /// Makes another writer the owner of all fields of all objects of a kind, as plain updates of another operator do.
     pub fn as_others_wrote(&mut self, kind: Kind) {
         for (_, object) in self.objects.iter_mut().filter(|((k, _, _), _)| *k == kind) {
             object.base = object.content();
@@ -221,7 +221,7 @@ impl Model {
         }
     }
 
-    /// Every condition gets this message, as from a release with other words.
+    /// Sets the message of every condition, as a release with other messages does.
     pub fn reword(&mut self, message: &str) {
         for object in self.objects.values_mut() {
             let bodies = object.intents.values_mut().chain([&mut object.base]);
@@ -238,12 +238,12 @@ impl Model {
         }
     }
 
-    /// The uid of each object.
+    /// Returns the uid of each object.
     pub fn uids(&self) -> BTreeMap<Key, String> {
         self.objects.iter().map(|(key, object)| (key.clone(), object.uid.clone())).collect()
     }
 
-    /// The uid of each object of a kind in a namespace that is not terminating, by its name.
+    /// Returns the uids of the objects of a kind in a namespace, by name, without terminating ones.
     pub fn standing(&self, kind: Kind, namespace: &str) -> BTreeMap<&str, &str> {
         let of_kind = self.objects.iter().filter(|((k, ns, _), o)| *k == kind && ns == namespace && !o.deleting);
         of_kind.map(|((_, _, name), object)| (&**name, &*object.uid)).collect()
@@ -253,7 +253,7 @@ impl Model {
         self.objects.get(&(kind, namespace.to_owned(), name.to_owned())).map(|object| object.uid.clone())
     }
 
-    /// Somebody else's labels and annotations.
+    /// Sets labels and annotations as another writer.
     pub fn set_metadata(&mut self, key: &Key, metadata: &Value) {
         if let Some(object) = self.objects.get_mut(key) {
             for (field, value) in metadata.as_object().unwrap() {
@@ -286,7 +286,7 @@ impl Model {
         let object = self.objects.get_mut(&key).unwrap();
         let before = (object.content(), object.finalizers.clone());
         let added = finalizers.into_iter().filter(|f| !object.finalizers.contains(f)).collect::<Vec<_>>();
-        assert!(added.is_empty() || !object.deleting, "an API server refuses new finalizers on what is deleted");
+        assert!(added.is_empty() || !object.deleting, "an API server refuses new finalizers on a terminating object");
         object.finalizers.extend(added);
         object.intents.insert((manager.to_owned(), status), intent);
         let after = (object.content(), object.finalizers.clone());
@@ -311,7 +311,7 @@ impl Model {
         }
     }
 
-    /// The garbage collector: what names an owner that does not exist goes.
+    /// Deletes the objects whose owner does not exist, as the garbage collector does.
     pub fn collect_garbage(&mut self) {
         let uids: Vec<&String> = self.objects.values().map(|o| &o.uid).collect();
         let orphaned = |object: &Object| {
@@ -325,7 +325,7 @@ impl Model {
         }
     }
 
-    /// Removes an object, and what it controls.
+    /// Removes an object and deletes its dependents.
     fn remove(&mut self, key: &Key) {
         let Some(gone) = self.objects.remove(key) else { return };
         let owned = |object: &Object| object.content()["metadata"]["ownerReferences"][0]["uid"] == json!(gone.uid);
@@ -387,7 +387,7 @@ impl Object {
     }
 }
 
-/// Puts `over` on `under`: maps by key, conditions by type, everything else as a whole; null takes away.
+/// Merges `over` into `under`: maps by key, conditions by type, other values as a whole. Null removes a field.
 fn overlay(under: &mut Value, over: &Value) {
     let Some(over) = over.as_object() else {
         *under = over.clone();
@@ -411,7 +411,7 @@ fn overlay(under: &mut Value, over: &Value) {
     }
 }
 
-/// Takes out of `intent` what `patch` says otherwise.
+/// Removes the fields of `intent` that `patch` changes.
 fn disown(intent: &mut Value, patch: &Value) {
     let (Some(intent), Some(patch)) = (intent.as_object_mut(), patch.as_object()) else { return };
     for (field, patch) in patch {
@@ -423,7 +423,7 @@ fn disown(intent: &mut Value, patch: &Value) {
     }
 }
 
-/// The `fieldsV1` of an intent.
+/// Returns the `fieldsV1` of an intent.
 fn fields(value: &Value) -> Value {
     let mut set = Map::new();
     for (field, value) in value.as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! A project, a hub and one cell that serves every city; the operator's controllers, Karmada, and a provider.
+//! A model world: a project, a hub, one cell that serves every city, the operator's controllers, Karmada and a provider.
 
 mod checks;
 
@@ -33,10 +33,10 @@ pub const CITIES: [&str; 3] = ["dfw", "ord", "lhr"];
 pub const NS: &str = "shop";
 pub const HUB_NS: &str = "ns-n1";
 pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-/// An object of somebody else on each plane; nothing may ever touch it.
+/// Name of an object on each plane that belongs to another owner. No controller may change it.
 pub const FOREIGN: &str = "foreign";
 
-/// The kinds that the actors see, each through a watch of its own on each plane.
+/// The kinds that the actors watch. Each plane has one watch for each kind.
 const KINDS: [Kind; 8] = [
     Kind::Workload,
     Kind::WorkloadDeployment,
@@ -48,16 +48,16 @@ const KINDS: [Kind; 8] = [
     Kind::Referenced(SourceKind::Secret),
 ];
 
-/// How many events ago an actor's view of the world is, for each watch.
+/// The age of each watch of an actor, in events.
 #[derive(Clone, Copy, Debug)]
 pub struct Ages {
-    /// Of each plane (project, hub, cell) and each of the [`KINDS`].
+    /// The age for each plane (project, hub, cell) and each of the [`KINDS`].
     pub kinds: [[usize; 8]; 3],
-    /// Of the project's LocationBindings.
+    /// The age of the project's LocationBindings.
     pub bound: usize,
 }
 
-/// Ages of which there is no snapshot: everything as it is.
+/// Ages without a snapshot, so that the actor sees the present.
 const PRESENT: Ages = Ages { kinds: [[usize::MAX; 8]; 3], bound: usize::MAX };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ const ACTORS: [Actor; 9] = [
     Actor::Companion,
 ];
 
-/// What this cell gates on: in this world quota answers, and networks are somebody else's story.
+/// The gates of the cell. Networks are off, because the world does not model them.
 pub const FEATURES: Features = Features { networks: false, quota: true, data: true, abandon_claims: false };
 pub const CLUSTER: &str = "cell-1";
 
@@ -98,23 +98,23 @@ pub enum Edit {
     },
     Bind(Vec<usize>),
     Delete,
-    /// So many other deployments refer to the first source.
+    /// Sets the number of other deployments that refer to the first source.
     Crowd(usize),
-    /// A source gets this value, or goes.
+    /// Sets the value of a source, or deletes the source.
     Source {
         source: usize,
         value: Option<u32>,
     },
 }
 
-/// What templates refer to: the first both of them, the second the newer one alone.
+/// The sources that templates refer to. Every template uses the first one. Only template 1 uses the second one.
 pub fn data_refs() -> [DataRef; 2] {
     [DataRef::config_map("settings"), DataRef::secret("db")]
 }
 
-/// What somebody's other hand may do.
+/// A manual change to an object of the operator.
 #[derive(Clone, Copy, Debug)]
-pub enum Vandalism {
+pub enum ManualChange {
     Policy,
     Copy,
     WriteBack,
@@ -122,11 +122,11 @@ pub enum Vandalism {
     EditProjection,
     EditDeployment,
     EditCopy,
-    /// Every condition gets other words.
+    /// Replaces the message of every condition.
     Messages,
 }
 
-/// A runtime of a size that depends on the template, so that a new template is a new claim.
+/// A runtime whose size depends on the template, so that a new template needs a new claim.
 fn runtime(template: u32) -> Value {
     let data = [json!({ "configMapRef": { "name": "settings" } }), json!({ "secretRef": { "name": "db" } })];
     let data = &data[..=usize::try_from(template).unwrap()];
@@ -139,7 +139,7 @@ fn runtime(template: u32) -> Value {
     })
 }
 
-/// What somebody writes into a deployment's spec: a field that is not the Workload's, and another number of instances.
+/// A manual change of a deployment's spec: a field that the Workload does not set, and another number of replicas.
 fn by_hand() -> Value {
     json!({ "replicas": 3, "template": { "spec": { "location": { "name": "the moon" } } } })
 }
@@ -155,12 +155,12 @@ pub struct Planes {
 #[derive(Clone)]
 pub struct World {
     pub now: Planes,
-    /// Earlier states, the latest first: what a stale cache shows.
+    /// Earlier states, the latest first. A stale cache shows one of them.
     past: VecDeque<Planes>,
-    /// Cities that were bound at some time since the deployment's city was asked for.
+    /// The foreign objects as they were at the start.
     foreign: Vec<String>,
     pub changes: usize,
-    /// By the uid of each copy: the uid of its original, and the latest generation of that which it has been of.
+    /// The uid of the original and its latest copied generation, by the uid of each copy.
     generations: BTreeMap<String, (String, i64)>,
 }
 
@@ -180,14 +180,14 @@ impl World {
         now.project.found((Kind::Namespace, String::new(), NS.into()), "n1");
         let mut world =
             Self { now, past: VecDeque::new(), foreign: Vec::new(), changes: 0, generations: BTreeMap::new() };
-        world.mend_sources();
+        world.create_missing_sources();
         world.foreign = world.foreign_state();
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });
         world
     }
 
-    /// Everything that federates as the Go operator's plain updates leave it.
-    pub fn as_go_left_it(&mut self) {
+    /// Changes the owners of all federated fields to those that plain updates of the Go operator leave.
+    pub fn write_as_the_go_operator(&mut self) {
         for kind in [Kind::WorkloadDeployment, Kind::Instance] {
             self.now.project.as_others_wrote(kind);
             self.now.hub.as_others_wrote(kind);
@@ -248,8 +248,8 @@ impl World {
         }
     }
 
-    /// Whoever owns the sources sees to it that they are there.
-    pub fn mend_sources(&mut self) {
+    /// Creates the sources that are missing.
+    pub fn create_missing_sources(&mut self) {
         for (source, data_ref) in data_refs().iter().enumerate() {
             if !self.now.project.objects.contains_key(&(data_ref.kind.into(), NS.into(), data_ref.name.clone())) {
                 self.edit(&Edit::Source { source, value: Some(7) });
@@ -257,38 +257,38 @@ impl World {
         }
     }
 
-    pub fn vandal(&mut self, city: usize, what: Vandalism) {
+    pub fn change_manually(&mut self, city: usize, change: ManualChange) {
         let deployment = format!("web-p-{}", CITIES[city]);
         let instance = format!("{deployment}-0");
         let mine = (Kind::Instance, NS.to_owned(), instance.clone());
-        match what {
-            Vandalism::Policy => {
+        match change {
+            ManualChange::Policy => {
                 self.now.hub.delete(&(Kind::PropagationPolicy, HUB_NS.into(), format!("city-{}", CITIES[city])));
             }
-            Vandalism::Copy => self.now.hub.delete(&(Kind::WorkloadDeployment, HUB_NS.into(), deployment)),
-            Vandalism::WriteBack => self.now.hub.delete(&(Kind::Instance, HUB_NS.into(), instance)),
-            Vandalism::Projection => self.now.project.delete(&mine),
-            Vandalism::EditDeployment => {
+            ManualChange::Copy => self.now.hub.delete(&(Kind::WorkloadDeployment, HUB_NS.into(), deployment)),
+            ManualChange::WriteBack => self.now.hub.delete(&(Kind::Instance, HUB_NS.into(), instance)),
+            ManualChange::Projection => self.now.project.delete(&mine),
+            ManualChange::EditDeployment => {
                 let key = (Kind::WorkloadDeployment, NS.to_owned(), deployment);
                 self.now.project.merge(&key, &json!({ "spec": by_hand() }));
             }
-            Vandalism::EditCopy => {
+            ManualChange::EditCopy => {
                 let key = (Kind::WorkloadDeployment, HUB_NS.to_owned(), deployment);
                 self.now.hub.merge(&key, &json!({ "spec": by_hand() }));
             }
-            Vandalism::Messages => {
+            ManualChange::Messages => {
                 for model in [&mut self.now.project, &mut self.now.hub, &mut self.now.cell] {
                     model.reword(CITIES[city]);
                 }
             }
-            Vandalism::EditProjection => {
+            ManualChange::EditProjection => {
                 self.now.project.merge(&mine, &json!({ "spec": { "location": { "name": "the moon" } } }));
             }
         }
     }
 
-    /// An actor looks at a snapshot and carries out at most `writes` of what it decides, until one is refused.
-    /// Each kind of each plane is seen through a watch of its own, and is as old as that is. Live reads find the present.
+    /// Lets an actor plan on a snapshot and execute at most `writes` writes, until one is refused. Each kind of each plane is as
+    /// old as its watch. Live reads return the present.
     pub fn act(&mut self, actor: Actor, ages: Ages, writes: usize) {
         let at = |age: usize| self.past.get(age).unwrap_or(&self.now);
         let watched = |plane: usize, model: fn(&Planes) -> &Model| {
@@ -320,7 +320,8 @@ impl World {
         self.check_act();
     }
 
-    /// Karmada brings copies to the cell and statuses back; quota grants what is asked for; the provider runs what has no gate.
+    /// Lets garbage collection, quota, Karmada and the provider act once. Quota grants every claim. The provider runs every
+    /// Instance without gates.
     pub fn others(&mut self) {
         let Planes { project, hub, cell, .. } = &mut self.now;
         for model in [&mut *project, &mut *hub, &mut *cell] {
@@ -392,7 +393,7 @@ impl World {
         }
     }
 
-    /// Everybody acts once on the present; returns how many writes changed anything.
+    /// Lets each actor act once on the present. Returns the number of writes that changed an object.
     pub fn round(&mut self) -> usize {
         let before = self.changes;
         for actor in ACTORS {
@@ -412,7 +413,7 @@ impl World {
         panic!("does not settle");
     }
 
-    /// Rounds in which everybody dies after the n-th write in all.
+    /// Runs rounds until `n` writes in total or until nothing changes. All actors die after the last write.
     pub fn run_until_write(&mut self, n: usize) {
         let mut left = n;
         while left > 0 {

@@ -1,18 +1,18 @@
-//! What holds in every history, and what at its end.
+//! The invariants of every history, and the end state of a settled world.
 
 use compute_operator::api::referenced::{MANY_USERS, MAX_NAMED_USERS};
 
 use super::*;
 
 impl World {
-    /// What holds at every moment.
+    /// Checks the invariants of one moment. Running Instances have a granted claim and their data.
     pub fn check_always(&self) {
-        assert_eq!(self.foreign_state(), self.foreign, "somebody else's object was touched");
+        assert_eq!(self.foreign_state(), self.foreign, "a foreign object was changed");
         let Planes { project, hub, cell, .. } = &self.now;
         let DataRef { kind, name } = &data_refs()[0];
         assert!(
             hub.crowd.is_empty() || hub.objects.contains_key(&((*kind).into(), HUB_NS.into(), name.clone())),
-            "{} have been promised what is not there",
+            "{} copies expect a companion that is missing",
             hub.crowd.len()
         );
         for instance in cell.all::<Instance>(Kind::Instance) {
@@ -21,11 +21,11 @@ impl World {
                 continue;
             }
             let claim = names::resource_claim_name(&instance.name_any());
-            let claim: ResourceClaim = project.get(Kind::ResourceClaim, NS, &claim).expect("what runs has its claim");
+            let claim: ResourceClaim = project.get(Kind::ResourceClaim, NS, &claim).expect("has its claim");
             let containers = &instance.spec.runtime.sandbox.as_ref().unwrap().containers;
             let cpu = &containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["cpu"].0;
-            assert_eq!(format!("{cpu}000"), claim.spec.requests[1].amount.to_string(), "for what it is");
-            assert!(claim.status.is_some(), "and it was granted before");
+            assert_eq!(format!("{cpu}000"), claim.spec.requests[1].amount.to_string(), "has the right size");
+            assert!(claim.status.is_some(), "is granted");
             let owned = cell.objects.contains_key(&(
                 Kind::WorkloadDeployment,
                 HUB_NS.into(),
@@ -34,15 +34,15 @@ impl World {
             for reference in references(&instance.spec).iter().filter(|_| owned) {
                 let data_ref = &reference.data_ref;
                 let there = cell.objects.contains_key(&(data_ref.kind.into(), HUB_NS.into(), data_ref.name.clone()));
-                assert!(there, "{} runs and its {data_ref} is not there", instance.name_any());
+                assert!(there, "{} runs without its {data_ref}", instance.name_any());
             }
         }
     }
 
-    /// What holds of everything that the operator does: a deployment, a copy or an Instance goes only while it is unwanted at
-    /// that moment, and a copy never goes back to an earlier generation of its original.
+    /// Checks one act of the operator. It deletes a deployment, copy or Instance only if that object is unwanted before the act.
+    /// A copy never returns to an earlier generation of its original.
     pub fn check_act(&mut self) {
-        let before = self.past.front().expect("it has been as it was before the act");
+        let before = self.past.front().expect("the state before the act is kept");
         let wanted = |name: &str| -> bool {
             let workload: Option<Workload> = before.project.get(Kind::Workload, NS, "web");
             let placements = workload.filter(|workload| workload.metadata.deletion_timestamp.is_none());
@@ -63,11 +63,11 @@ impl World {
                 .collect()
         };
         for name in gone(|planes| &planes.project, Kind::WorkloadDeployment, NS) {
-            assert!(!wanted(&name) || !is_of_workload(&name), "{name} is wanted by its Workload, and was deleted");
+            assert!(!wanted(&name) || !is_of_workload(&name), "{name} was deleted, and its Workload wants it");
         }
         let originals = before.project.standing(Kind::WorkloadDeployment, NS);
         for name in gone(|planes| &planes.hub, Kind::WorkloadDeployment, HUB_NS) {
-            assert!(!originals.contains_key(&*name), "the original of {name} lives, and the copy was deleted");
+            assert!(!originals.contains_key(&*name), "the copy {name} was deleted, and its original exists");
         }
         for name in gone(|planes| &planes.cell, Kind::Instance, HUB_NS) {
             let instance: Instance = before.cell.get(Kind::Instance, HUB_NS, &name).unwrap();
@@ -80,12 +80,12 @@ impl World {
                     && names::instance_ordinal(&name).is_some_and(|ordinal| ordinal < wd.spec.desired_replicas())
                     && hash == Some(&template_hash(&wd.spec.template))
             });
-            assert!(!is_wanted, "Instance {name} is as its deployment wants it, and was deleted");
+            assert!(!is_wanted, "Instance {name} was deleted, and its deployment wants it");
         }
         self.check_generations();
     }
 
-    /// The generation that a copy says never falls, for one original.
+    /// Checks that the recorded generation of a copy never decreases for one original.
     fn check_generations(&mut self) {
         for copy in self.now.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
             let Some(generation) = copy.annotations().get(annotation::SOURCE_GENERATION) else { continue };
@@ -99,14 +99,14 @@ impl World {
             let (before, latest) = &*known;
             assert!(
                 *before != original || *latest <= generation,
-                "{} went back from generation {latest} to {generation} of {original}",
+                "{} returned from generation {latest} to {generation} of {original}",
                 copy.name_any()
             );
             *known = (original, generation);
         }
     }
 
-    /// What holds once nothing more happens.
+    /// Checks the end state of a settled world.
     pub fn check_end(&self) {
         let Planes { project, hub, cell, .. } = &self.now;
         let names = |model: &Model, kind: Kind, ns: &str| -> BTreeSet<String> {
@@ -121,12 +121,12 @@ impl World {
         assert_eq!(names(hub, Kind::WorkloadDeployment, HUB_NS), deployments);
         assert_eq!(names(cell, Kind::WorkloadDeployment, HUB_NS), deployments);
         let cities: BTreeSet<String> = deployments.iter().map(|name| name.replace("web-p-", "city-")).collect();
-        assert_eq!(names(hub, Kind::PropagationPolicy, HUB_NS), cities, "a policy per city, and no other");
+        assert_eq!(names(hub, Kind::PropagationPolicy, HUB_NS), cities, "one policy for each city");
         let running = names(cell, Kind::Instance, HUB_NS);
-        assert_eq!(names(hub, Kind::Instance, HUB_NS), running, "every Instance is written back, and nothing else");
-        assert_eq!(names(project, Kind::Instance, NS), running, "and shown in the project");
+        assert_eq!(names(hub, Kind::Instance, HUB_NS), running, "write-back is complete and exact");
+        assert_eq!(names(project, Kind::Instance, NS), running, "projection is complete and exact");
         let claims = running.iter().map(|name| names::resource_claim_name(name)).collect();
-        assert_eq!(names(project, Kind::ResourceClaim, NS), claims, "a claim for each, and none left behind");
+        assert_eq!(names(project, Kind::ResourceClaim, NS), claims, "one claim for each Instance");
         for name in &running {
             let of = |model: &Model, ns| model.get::<Instance>(Kind::Instance, ns, name).unwrap();
             let (source, copy, shown) = (of(cell, HUB_NS), of(hub, HUB_NS), of(project, NS));
@@ -165,7 +165,7 @@ impl World {
         self.check_specs(&deployments, &workload, replicas);
     }
 
-    /// The companions that are needed, and their copies.
+    /// Checks that exactly the needed companions exist, with copies of the right content.
     fn check_companions(&self) {
         let Planes { project, hub, cell, .. } = &self.now;
         for data_ref in data_refs() {
@@ -177,14 +177,14 @@ impl World {
                 .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref))
                 .map(|wd| format!("{NS}/{}", wd.name_any()))
                 .collect();
-            // The namespace is made for the Workload's deployments: where none has ever been, the crowd has nowhere to go.
+            // The hub namespace is created for the deployments of the Workload. Without it, the crowd has no copies.
             let is_there = hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into()));
             let crowd = project.crowd.iter().filter(|_| is_there && data_ref == data_refs()[0]);
             let all: BTreeSet<String> = crowd.map(|name| format!("{NS}/{name}")).chain(needed.clone()).collect();
             let copy = cell.raw(kind, HUB_NS, &data_ref.name);
-            assert_eq!(copy.is_some(), !needed.is_empty(), "{data_ref} is on the cell while it is needed");
+            assert_eq!(copy.is_some(), !needed.is_empty(), "{data_ref} is on the cell exactly while it is needed");
             let companion = hub.raw(kind, HUB_NS, &data_ref.name);
-            assert_eq!(companion.is_some(), !all.is_empty(), "{data_ref} is on the hub while it is needed");
+            assert_eq!(companion.is_some(), !all.is_empty(), "{data_ref} is on the hub exactly while it is needed");
             if let Some(companion) = companion {
                 let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
                 let listed = if all.len() > MAX_NAMED_USERS { [MANY_USERS.to_owned()].into() } else { all };
@@ -196,14 +196,14 @@ impl World {
         }
     }
 
-    /// The specs of deployments, on every plane.
+    /// Checks that the specs of all deployments are equal on every plane and match the Workload.
     fn check_specs(&self, deployments: &BTreeSet<String>, workload: &Workload, replicas: i32) {
         let Planes { project, hub, cell, .. } = &self.now;
         for name in deployments {
             let of =
                 |model: &Model, ns| model.get::<WorkloadDeployment>(Kind::WorkloadDeployment, ns, name).unwrap().spec;
             let (original, copy, there) = (of(project, NS), of(hub, HUB_NS), of(cell, HUB_NS));
-            assert_eq!(original.template, workload.spec.template, "what the Workload says, and nothing beside it");
+            assert_eq!(original.template, workload.spec.template, "the template is exactly that of the Workload");
             assert_eq!(original.replicas, Some(replicas));
             assert_eq!((&original, &original), (&copy, &there));
         }
