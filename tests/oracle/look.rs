@@ -1,4 +1,4 @@
-//! One look of a controller: what it knew of a key, and what it decided.
+//! A recorded decision of a controller: the snapshot of a key, and the plan for it.
 
 use std::{
     fmt::Debug,
@@ -10,24 +10,24 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A look as the operator's debug log has it.
+/// A decision in the form of the operator's debug log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Look {
     pub controller: String,
-    /// The time that the plan was given.
+    /// The time that was passed to the plan.
     pub now: String,
-    /// What was known, as JSON.
+    /// The observed snapshot, as JSON.
     pub snapshot: String,
-    /// What was decided, as Rust writes it for debugging.
+    /// The plan in Rust's `Debug` format.
     pub plan: String,
 }
 
-/// The folder that `RECORD` names.
+/// Returns the folder in `RECORD`.
 pub fn folder() -> Option<PathBuf> {
     std::env::var_os("RECORD").map(PathBuf::from)
 }
 
-/// Records a look where `RECORD` is set, as operators do by their logs. Returns the plan.
+/// Records a decision if `RECORD` is set. Operators do the same by their logs. Returns the plan.
 #[allow(dead_code, reason = "for tests that call the plans themselves")]
 pub fn recorded<O: Serialize, P: Debug>(controller: &str, observed: &O, now: &impl ToString, plan: P) -> P {
     static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {

@@ -1,8 +1,8 @@
-//! What the plans decided before the redesign, held against what they decide now. It goes with the redesign's last step.
+//! Compares today's plans with those recorded before the redesign. This test is removed with the last step of the redesign.
 //!
-//! Every look of an operator is in its debug log: what it knew, and what it decided. `tests/oracle/record` runs tests with all of
-//! that kept, and draws `looks.jsonl` from it: for each form that a plan of a controller took, some looks of different form that
-//! led to it. A plan of today that differs from what is recorded stands in `differences.txt`, with its reason.
+//! The debug log of an operator has every decision: the snapshot and the plan. `tests/oracle/record` runs tests, keeps these logs
+//! and draws the sample `looks.jsonl` from them. The sample has some snapshots of different form for each form of a controller's
+//! plan. If a plan of today differs from the recorded one, `differences.txt` lists the difference and its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod look;
@@ -33,23 +33,23 @@ use jiff::Timestamp;
 use look::Look;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Bytes of looks in the sample.
+/// Size of the sample, in bytes of snapshots and plans.
 const SAMPLE: usize = 4 << 20;
 
-/// Looks of one form of a plan in the sample.
+/// Largest number of decisions in the sample for one form of a plan.
 const OF_ONE_FORM: usize = 6;
 
-/// Bytes of one log that are read.
+/// Largest number of bytes read from one log.
 const READ_OF_ONE_LOG: u64 = 2 << 20;
 
-/// Looks of one form of a plan that are read, as most are alike.
+/// Largest number of decisions read for one form of a plan. Most of them are alike.
 const READ_OF_ONE_FORM: usize = 64;
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle").join(name)
 }
 
-/// Plans a recorded look again. `None` if the plan of its controller needs more than the snapshot.
+/// Runs today's plan on a recorded snapshot. `None` if the plan of its controller needs more than the snapshot.
 fn decided(look: &Look) -> Option<Result<String, String>> {
     Some(match look.controller.as_str() {
         "workload" => again(look, fan_out::plan),
@@ -89,7 +89,7 @@ fn hash(of: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Hash of the words of a text, without words that have digits: names, versions and times differ in every run.
+/// Hashes the words of a text. Words with digits are left out, because names, versions and times differ in every run.
 fn form(text: &str) -> u64 {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
     hash(&words.collect::<BTreeSet<_>>())
@@ -100,7 +100,7 @@ fn sample() -> Vec<Look> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Reasons of the differences that are wanted, by the look.
+/// Returns the reason of each accepted difference, by decision.
 fn differences() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(file("differences.txt")).unwrap();
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -110,7 +110,7 @@ fn differences() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The part of two texts in which they differ.
+/// Returns the part of two texts in which they differ.
 fn difference<'a>(was: &'a str, is: &'a str) -> (&'a str, &'a str) {
     let at = was.bytes().zip(is.bytes()).take_while(|(was, is)| was == is).count().saturating_sub(80);
     let excerpt = |text: &'a str| {
@@ -120,15 +120,15 @@ fn difference<'a>(was: &'a str, is: &'a str) -> (&'a str, &'a str) {
     (excerpt(was), excerpt(is))
 }
 
-/// Fields of plans that are there on purpose now, or no more, and why: they are left out of the comparison.
+/// Fields of plans that were added or removed on purpose, each with its reason. The comparison leaves them out.
 const FIELDS: [(&str, &str); 4] = [
     ("\"lastDelivery\"", "the status records what was delivered last"),
-    ("last_delivery", "it was remembered beside the status"),
-    ("delivered_before", "all that is remembered of it now"),
+    ("last_delivery", "it was kept in memory, and the status has it now"),
+    ("delivered_before", "it replaces the record in memory"),
     ("quiet", "it was read back from the condition's message"),
 ];
 
-/// A plan without a field, wherever that is.
+/// Removes a field from a plan, at any depth.
 fn without_field(plan: &str, field: &str) -> String {
     let (mut left, start) = (plan.to_owned(), format!("{field}: "));
     while let Some(at) = left.find(&start) {
@@ -154,23 +154,23 @@ fn without_field(plan: &str, field: &str) -> String {
     left
 }
 
-/// What is compared of a plan.
+/// Removes all [`FIELDS`] from a plan.
 fn compared(plan: &str) -> String {
     FIELDS.iter().fold(plan.to_owned(), |plan, (field, _)| without_field(&plan, field))
 }
 
 #[test]
-fn field_is_left_out_of_a_plan_wherever_it_is() {
+fn field_at_any_depth_of_a_plan_is_removed() {
     let plan = r#"Blocked { reason: "a, b", quiet: Some(X { y: ["}", 1] }), silent: true }, Other { quiet: false }"#;
     assert_eq!(without_field(plan, "quiet"), r#"Blocked { reason: "a, b", silent: true }, Other { }"#);
 }
 
 #[test]
-fn plan_of_every_recorded_look_is_as_recorded_or_differs_for_a_reason() {
+fn plan_of_every_recorded_decision_is_unchanged_or_listed() {
     let (wanted, mut differ) = (differences(), BTreeMap::new());
     let looks = sample();
     for look in &looks {
-        let is = decided(look).expect("only such looks are sampled");
+        let is = decided(look).expect("the sample has only decidable snapshots");
         if is.as_ref().map(|is| compared(is)) != Ok(compared(&look.plan)) {
             differ.insert(format!("{} {:016x}", look.controller, hash(look)), (look, is));
         }
@@ -186,15 +186,15 @@ fn plan_of_every_recorded_look_is_as_recorded_or_differs_for_a_reason() {
     assert!(gone.is_empty(), "these do not differ: {gone:#?}");
 }
 
-/// Looks by the form of their plans.
+/// Decisions by controller and form of their plan.
 #[derive(Default)]
 struct Forms(HashMap<(String, u64), Form>);
 
 #[derive(Default)]
 struct Form {
-    /// Looks of this form that have been read.
+    /// The number of decisions of this form that were read.
     read: usize,
-    /// The shortest look for each of some forms of what was known.
+    /// The shortest decision for each kept form of the snapshot.
     kept: BTreeMap<u64, Look>,
 }
 
@@ -208,10 +208,10 @@ impl Forms {
         let known = form(&look.snapshot);
         match of.kept.get_mut(&known) {
             Some(kept) if kept.snapshot.len() <= look.snapshot.len() => {}
-            // One that is cut cannot be decided again.
+            // A truncated snapshot does not give the recorded plan.
             _ if decided(&look).is_none_or(|plan| plan.as_ref() != Ok(&look.plan)) => {}
             Some(kept) => *kept = look,
-            // By their hashes: a choice at random.
+            // The order of the hashes makes a random choice.
             None => {
                 of.kept.insert(known, look);
                 if of.kept.len() > OF_ONE_FORM {
@@ -221,7 +221,7 @@ impl Forms {
         }
     }
 
-    /// Of each controller in turn one look, of each of its forms in turn, until there is no room.
+    /// Draws one decision of each controller in turn until the sample is full. Each controller goes through its forms in turn.
     fn sample(self) -> Vec<Look> {
         let mut controllers = BTreeMap::<String, Vec<(u64, BTreeMap<u64, Look>)>>::new();
         for ((controller, form), looks) in self.0 {
@@ -250,13 +250,13 @@ impl Forms {
     }
 }
 
-/// Draws the sample from what `tests/oracle/record` has recorded.
+/// Draws the sample from the logs of `tests/oracle/record`.
 #[test]
 #[ignore = "writes looks.jsonl, from the folder in RECORD"]
-fn draw() {
+fn sample_is_drawn_from_the_recorded_logs() {
     let folder = look::folder().expect("RECORD names a folder of logs");
     let mut forms = Forms::default();
-    // An operator that was started again has several names for one log.
+    // A restarted operator has several names for one log.
     let mut read = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let file = File::open(entry.unwrap().path()).unwrap();
