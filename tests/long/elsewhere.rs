@@ -54,7 +54,11 @@ pub const ELSEWHERE: [(&str, &str, &str); 16] = [
         "long/left_on_clusters.rs",
         "works_of_deleted_objects_are_reported_and_forgotten_ones_deleted",
     ),
-    ("compute_deletions_paused", "long/restored.rs", "copies_missing_in_a_restored_project_are_kept_until_confirmed"),
+    (
+        "compute_deletions_paused",
+        "long/restored.rs",
+        "copies_without_original_in_a_restored_project_are_kept_for_the_grace",
+    ),
     ("compute_federation_drains", "long/drains.rs", "drain_with_an_obstacle_loses_nothing_reports_and_continues"),
     ("compute_kubeconfig_unusable", "it/credentials.rs", "kubeconfig_changed_is_reloaded_and_broken_is_reported"),
     (
@@ -79,7 +83,7 @@ fn metrics_provoked_elsewhere_are_checked_by_the_named_test() {
         let text = fs::read_to_string(path("tests").join(file)).unwrap();
         assert!(text.contains(&format!("#[test]\nfn {test}() {{")), "{metric}: {file} has no test {test}");
         let items = items(&text);
-        // The test names the metric, or a function or constant does that it uses, directly or through others.
+        // The metric is named in the test, or in a function or constant that the test uses directly or indirectly.
         let (mut reached, mut next) = (BTreeSet::new(), vec![test]);
         while let Some(name) = next.pop() {
             reached.insert(name);

@@ -1,4 +1,4 @@
-//! A project's etcd is restored from an old backup. What was made since is missing, and its copies on the hub wait for a grace
+//! A project's etcd is restored from an old backup. Later deployments are missing. Their copies on the hub are kept for a grace
 //! before they are deleted.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -15,13 +15,13 @@ use kube::{ResourceExt, api::DynamicObject};
 /// The number of missing deployments that pauses deletions.
 const DEPLOYMENTS: usize = 12;
 
-/// How long copies wait here.
+/// The time for which a copy without an original is kept.
 const GRACE: Duration = Duration::from_secs(42);
 
-/// A copy that is younger than that is deleted at once.
+/// A younger copy is deleted at once if its original is missing.
 const YOUNG: Duration = Duration::from_secs(8);
 
-/// The copies on the hub, with their uids.
+/// Returns the copies on the hub, with their uids.
 async fn copies(world: &World, hub: &str) -> BTreeMap<String, String> {
     let all = list(&world.hub, "WorkloadDeployment", hub).await;
     all.into_iter().map(|copy| (copy.name_any(), copy.uid().unwrap())).collect()
@@ -33,14 +33,14 @@ async fn deploy(world: &World, ns: &str) {
     }
 }
 
-/// Since when each copy waits that has no original.
+/// Returns the time since which each waiting copy has no original.
 async fn waiting(world: &World, hub: &str) -> BTreeMap<String, String> {
     let all = list(&world.hub, "WorkloadDeployment", hub).await;
     let since = |copy: &DynamicObject| copy.annotations().get("compute.datumapis.com/stranded-since").cloned();
     all.into_iter().filter_map(|copy| Some((copy.name_any(), since(&copy)?))).collect()
 }
 
-/// Waits until so many copies wait. Returns since when each does.
+/// Waits until `count` copies are marked as waiting. Returns the time of each mark.
 async fn all_wait(world: &World, hub: &str, count: usize) -> BTreeMap<String, String> {
     eventually(&format!("{count} copies wait"), || async {
         let waiting = waiting(world, hub).await;
@@ -51,7 +51,7 @@ async fn all_wait(world: &World, hub: &str, count: usize) -> BTreeMap<String, St
 
 /// Waits until the Event is on the hub namespace. Returns its note.
 async fn reported(world: &World, hub: &str) -> String {
-    eventually("it is reported", || async {
+    eventually("the pause is reported", || async {
         let events = list(&world.hub, "Event", "default").await;
         let is_it = |event: &&DynamicObject| {
             event.data["reason"] == "DeletionsPaused" && event.data["regarding"]["name"] == hub
@@ -71,9 +71,9 @@ async fn all_gone(world: &World, hub: &str) {
     .await;
 }
 
-/// Waits until all deployments have their copies.
+/// Waits until all deployments have copies. Returns the copies.
 async fn all_on_the_hub(world: &World, hub: &str) -> BTreeMap<String, String> {
-    eventually("all are on the hub", || async {
+    eventually("all copies are on the hub", || async {
         let copies = copies(world, hub).await;
         if copies.len() == DEPLOYMENTS { Ok(copies) } else { Err(copies.len().to_string()) }
     })
@@ -93,7 +93,7 @@ async fn stage() -> (Lent<World>, String, String) {
 }
 
 #[test]
-fn copies_without_original_in_a_restored_project_wait_and_are_deleted_after_their_grace() {
+fn copies_without_original_in_a_restored_project_are_kept_for_the_grace() {
     RUNTIME.block_on(async {
         let (mut world, ns, hub) = stage().await;
         let backup = world.bed.back_up_project().await.unwrap();
@@ -113,21 +113,21 @@ fn copies_without_original_in_a_restored_project_wait_and_are_deleted_after_thei
         })
         .await;
 
-        // The originals are put back: what runs of them is as it was.
+        // The originals are recreated, and their copies are unchanged.
         deploy(&world, &ns).await;
         all_wait(&world, &hub, 0).await;
         assert_eq!(copies(&world, &hub).await, before);
 
-        // Once more, and nobody puts them back.
+        // After the second restore, no original is recreated.
         world.bed.restore_project(&backup).await.unwrap();
         all_wait(&world, &hub, DEPLOYMENTS).await;
         all_gone(&world, &hub).await;
     });
 }
 
-/// A manager that started after the restore had missed nothing, and deleted every copy without its original.
+/// A manager that was started after the restore saw no deletion. It deleted every copy without an original at once.
 #[test]
-fn copies_without_original_wait_also_if_no_manager_ran_and_a_restart_begins_no_grace_again() {
+fn copies_without_original_after_manager_restarts_keep_their_first_grace() {
     RUNTIME.block_on(async {
         let (mut world, ns, hub) = stage().await;
         let backup = world.bed.back_up_project().await.unwrap();
@@ -139,7 +139,7 @@ fn copies_without_original_wait_also_if_no_manager_ran_and_a_restart_begins_no_g
         world.restart_manager(&[]).await;
         let since = all_wait(&world, &hub, DEPLOYMENTS).await;
         world.restart_manager(&[]).await;
-        never("a copy is deleted, or waits since another time", || async {
+        never("a copy is deleted or gets a new grace", || async {
             let now = (copies(&world, &hub).await, waiting(&world, &hub).await);
             (now.0 != before || now.1 != since).then_some(now)
         })
@@ -151,10 +151,10 @@ fn copies_without_original_wait_also_if_no_manager_ran_and_a_restart_begins_no_g
     });
 }
 
-/// The backup had a namespace of the same name, with deployments of the same names. What the hub held of the later namespace was
-/// deleted by the next sweep. Here the project has older versions than it had.
+/// The backup has an earlier namespace of the same name, with deployments of the same names. The next sweep deleted the hub
+/// objects of the later namespace. The restored project has lower resource versions than before.
 #[test]
-fn copies_of_a_namespace_that_a_restored_project_lacks_wait_for_their_grace() {
+fn copies_of_a_namespace_missing_in_a_restored_project_are_kept_for_the_grace() {
     RUNTIME.block_on(async {
         let (mut world, ns, earlier) = stage().await;
         deploy(&world, &ns).await;
@@ -175,7 +175,7 @@ fn copies_of_a_namespace_that_a_restored_project_lacks_wait_for_their_grace() {
         world.bed.rewind_project(&snapshot).await.unwrap();
         all_wait(&world, &later, DEPLOYMENTS).await;
         all_on_the_hub(&world, &earlier).await;
-        never("a copy of the later one is deleted", || async {
+        never("a copy of the later namespace is deleted", || async {
             let now = copies(&world, &later).await;
             (now != before).then_some(now)
         })

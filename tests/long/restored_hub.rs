@@ -1,5 +1,5 @@
-//! The hub's etcd is restored from an old backup while the manager runs. Nothing in use is deleted, what is missing is recreated,
-//! and what left before the restore is deleted again after its grace.
+//! The hub's etcd is restored from an old backup while the manager runs. Nothing in use is deleted. Missing copies are recreated.
+//! Copies of deployments deleted since the backup are deleted again after their grace.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl Stage {
         .await;
     }
 
-    /// Makes changes after the backup: most deployments are created, and one is deleted.
+    /// Changes the project after the backup. Creates most deployments and deletes one.
     async fn go_on(&self) {
         for n in 0..DEPLOYMENTS {
             self.deploy(&format!("late-{n}")).await;
@@ -65,7 +65,7 @@ impl Stage {
         for n in 0..DEPLOYMENTS {
             self.is_ready(&format!("late-{n}")).await;
         }
-        eventually("the one that left is gone", || async {
+        eventually("the deleted deployment is gone", || async {
             let left = get(&self.world.dfw, "WorkloadDeployment", &self.hub, "leaves").await;
             left.map_or(Ok(()), |left| Err(format!("{:?}", left.finalizers())))
         })
@@ -90,16 +90,16 @@ impl Stage {
         all
     }
 
-    /// Waits until all is as it was, and nothing in use was deleted. `before`: what was in use.
+    /// Waits until the hub is as before the restore. `before`: the objects in use, none of which may be deleted or recreated.
     async fn survives(&self, before: &BTreeMap<String, String>, began: Instant) {
-        eventually("all copies are made anew", || async {
+        eventually("all copies are recreated", || async {
             let there = self.on_hub().await;
             let lacks: Vec<usize> = (0..DEPLOYMENTS).filter(|n| !there.contains(&format!("late-{n}"))).collect();
             if lacks.is_empty() && there.contains(&"early".to_owned()) { Ok(()) } else { Err(format!("{there:?}")) }
         })
         .await;
         eprintln!("all copies were there {:?} after the restore began", began.elapsed());
-        eventually("what left before the restore leaves again", || async {
+        eventually("the copy without an original is deleted again", || async {
             let there = self.on_hub().await;
             if there.contains(&"leaves".to_owned()) { Err(format!("{there:?}")) } else { Ok(()) }
         })
@@ -107,7 +107,7 @@ impl Stage {
         for n in 0..DEPLOYMENTS {
             self.is_ready(&format!("late-{n}")).await;
         }
-        never("something in use is made anew", || async {
+        never("an object in use is recreated", || async {
             let now = self.in_use().await;
             (now != *before).then_some(now)
         })
