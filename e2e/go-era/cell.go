@@ -18,21 +18,21 @@ import (
 	. "compute-operator.local/go-era/v1alpha"
 )
 
-// cell is one, by the name that its claims carry, and who scales there.
+// cell is the control plane of one cell, with a second client that writes as the autoscaler.
 type cell struct {
 	plane
 	scaler plane
 }
 
-// hash is the Go operator's, over how Go prints a template.
+// hash returns the Go operator's template hash. It depends on the format in which Go prints a template.
 func hash(template InstanceTemplateSpec) string {
 	sum := fnv.New32a()
 	fmt.Fprintf(sum, "%v", dump.ForHash(template))
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(sum.Sum32()), 10))
 }
 
-// run is what the cell's two controllers do with one deployment: its networks, its instances and their quota, what they
-// say, and the copies on the hub. Returns the instances.
+// run acts as the cell's two controllers for one deployment. It writes networks, instances, claims, statuses and the copies
+// on the hub. It returns the names of the instances.
 func (t tenancy) run(ctx context.Context, d deployment) ([]string, error) {
 	here := t.cells[d.city]
 	if _, err := here.await(ctx, "WorkloadDeployment", t.onHub, d.name(), exists); err != nil {
@@ -99,7 +99,7 @@ func (t tenancy) networks(ctx context.Context, here cell, owner *object, d deplo
 	return err
 }
 
-// instance makes one and awaits it, says whether it waits for data that does not come.
+// instance creates an instance and waits until it runs. It returns true if the instance waits for data that never arrives.
 func (t tenancy) instance(ctx context.Context, here cell, owner *object, d deployment, ordinal int32, location LocationReference) (waits bool, err error) {
 	name, spec := fmt.Sprintf("%s-%d", d.name(), ordinal), d.spec.Template.Spec
 	gates := []Gate{{Name: "Network"}, {Name: "Quota"}}
@@ -133,7 +133,7 @@ func (t tenancy) instance(ctx context.Context, here cell, owner *object, d deplo
 	if _, err = here.update(ctx, "Instance", t.onHub, name, without("Network")); err != nil {
 		return false, err
 	}
-	// The city whose policy comes first in the alphabet has the data, and the others wait (see the test's facts).
+	// Only the city with the alphabetically first policy gets the data. The others wait (see the facts of the test).
 	waits = len(d.data) > 0 && d.city != "dfw"
 	generation := made.GetGeneration() + 1
 	said := []metav1.Condition{condition("QuotaGranted", "True", "QuotaAvailable", "Quota is available", generation)}
@@ -171,7 +171,7 @@ func (t tenancy) instance(ctx context.Context, here cell, owner *object, d deplo
 	return waits, t.writeBack(ctx, here, d, name)
 }
 
-// claim asks the project for the quota of an instance, and awaits it.
+// claim creates the quota claim of an instance in the project and waits until it is granted.
 func (t tenancy) claim(ctx context.Context, d deployment, instance string) error {
 	vcpus, memory := int64(1000), int64(2048)
 	if box := d.spec.Template.Spec.Runtime.Sandbox; box != nil && box.Containers[0].Resources != nil {
@@ -195,7 +195,7 @@ func (t tenancy) claim(ctx context.Context, d deployment, instance string) error
 	return err
 }
 
-// without takes gates away.
+// without returns a change that removes gates.
 func without(gates ...string) func(*object) {
 	return func(live *object) {
 		all, _, _ := unstructured.NestedSlice(live.Object, "spec", "controller", "schedulingGates")
@@ -207,7 +207,7 @@ func without(gates ...string) func(*object) {
 	}
 }
 
-// ungate takes the last gates away in one merge patch, which has the whole list that is left.
+// ungate removes gates by one merge patch that has the whole remaining list.
 func (c cell) ungate(ctx context.Context, namespace, name string, gates []string) error {
 	live, err := c.get(ctx, "Instance", namespace, name)
 	if err != nil {
@@ -226,7 +226,7 @@ func (c cell) ungate(ctx context.Context, namespace, name string, gates []string
 	return err
 }
 
-// saying puts conditions into a status, in place of those of the same type.
+// saying returns a change that sets conditions in a status. They replace conditions of the same type.
 func saying(said []metav1.Condition) func(*object) {
 	return func(live *object) {
 		status, _ := as[map[string]any](live.Object["status"])
@@ -242,7 +242,7 @@ func saying(said []metav1.Condition) func(*object) {
 	}
 }
 
-// writeBack copies an instance to the hub, where the deployment's copy owns it.
+// writeBack copies an instance to the hub. The deployment's copy is its owner there.
 func (t tenancy) writeBack(ctx context.Context, here cell, d deployment, name string) error {
 	source, err := here.get(ctx, "Instance", t.onHub, name)
 	if err != nil {
@@ -261,7 +261,7 @@ func (t tenancy) writeBack(ctx context.Context, here cell, d deployment, name st
 	return err
 }
 
-// count says of a deployment how many instances there are, and whether they are ready.
+// count writes the status of a deployment: the number of instances, and their readiness.
 func (t tenancy) count(ctx context.Context, here cell, d deployment, desired, made int32, waits bool, location LocationReference) error {
 	_, err := here.report(ctx, "WorkloadDeployment", t.onHub, d.name(), func(live *object) {
 		now, ready := live.GetGeneration(), made

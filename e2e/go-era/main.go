@@ -1,8 +1,8 @@
-// Command manager writes a federation as the Go operator leaves it: each object by the plain writes of the controller
-// that makes it there, on the control planes of a project, a hub and its cells. Its name counts: servers take it for the
-// field manager of every write that names none.
+// Command manager writes a federation as the Go operator leaves it, on the control planes of a project, a hub and its
+// cells. Each object is written by the same plain writes as those of its controller. The name of the command matters: API
+// servers use it as the field manager of every write that does not set one.
 //
-// It writes what the controllers have come to in the end, in the order in which they do; it does not reconcile.
+// It writes the final state of the controllers, in the same order as they do. It does not reconcile.
 package main
 
 import (
@@ -75,7 +75,7 @@ func run() error {
 	return errors.Join(errs...)
 }
 
-// write makes everything of one namespace.
+// write creates all objects of one namespace.
 func (t tenancy) write(ctx context.Context) error {
 	live, err := t.project.get(ctx, "Namespace", "", t.namespace)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	upstreamNamespace = "meta.datumapis.com/upstream-namespace"
 )
 
-// tenancy is one namespace of a project, and everything that comes of it.
+// tenancy is one namespace of a project, with all control planes that hold its objects.
 type tenancy struct {
 	project, tenant, hub plane
 	cells                map[string]cell
@@ -37,7 +37,7 @@ func (d deployment) name() string {
 	return fmt.Sprintf("%s-%s-%s", d.workload.name, d.spec.PlacementName, strings.ToLower(d.city))
 }
 
-// fanOut makes the WorkloadDeployments of a Workload, as the Workload controller does.
+// fanOut creates the WorkloadDeployments of a Workload, as the Workload controller does.
 func (t tenancy) fanOut(ctx context.Context, each workload) ([]deployment, error) {
 	if err := t.project.finalizer(ctx, "Workload", t.namespace, each.name, group+"workload-controller"); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (t tenancy) fanOut(ctx context.Context, each workload) ([]deployment, error
 	if err != nil {
 		return nil, err
 	}
-	// From here on the template is what the server gives back, with its defaults.
+	// The server's answer has the template with defaults.
 	if each.spec, err = as[WorkloadSpec](owner.Object["spec"]); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (t tenancy) fanOut(ctx context.Context, each workload) ([]deployment, error
 	return made, nil
 }
 
-// resolve brings what a deployment refers to to the hub, as the controller of referenced data does.
+// resolve copies the referenced data of a deployment to the hub, as the referenced-data controller does.
 func (t tenancy) resolve(ctx context.Context, d deployment) error {
 	if len(d.data) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (t tenancy) resolve(ctx context.Context, d deployment) error {
 		_, err = t.hub.update(ctx, kind, t.onHub, name, func(live *object) {
 			var users []string
 			_ = json.Unmarshal([]byte(live.GetAnnotations()[group+"referenced-by"]), &users)
-			// Deployments are taken in the order of their names, so that the list is sorted.
+			// Deployments are processed in the order of their names, so that the list is sorted.
 			text, _ := json.Marshal(append(users, user))
 			annotate(group+"referenced-by", string(text))(live)
 		})
@@ -118,7 +118,7 @@ func (t tenancy) resolve(ctx context.Context, d deployment) error {
 	return err
 }
 
-// federate brings a deployment to the hub, with the policy of its city, as the federator does.
+// federate copies a deployment and the policy of its city to the hub, as the federator does.
 func (t tenancy) federate(ctx context.Context, d deployment) error {
 	if err := t.project.finalizer(ctx, "WorkloadDeployment", t.namespace, d.name(), group+"federator"); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (t tenancy) federate(ctx context.Context, d deployment) error {
 	return t.policy(ctx, d.city)
 }
 
-// policy is a city's: it selects deployments by their label, and everything that they refer to.
+// policy creates the policy of a city. It selects deployments by the city label, and all referenced data.
 func (t tenancy) policy(ctx context.Context, code string) error {
 	match := func(key, value string) map[string]any {
 		return map[string]any{"matchLabels": map[string]string{key: value}}
@@ -164,7 +164,7 @@ func (t tenancy) policy(ctx context.Context, code string) error {
 	return err
 }
 
-// project shows in the project what cells have written back, as the projector does.
+// show copies the written-back instances from the hub to the project, as the projector does.
 func (t tenancy) show(ctx context.Context, d deployment, instances []string) error {
 	owner, err := t.project.get(ctx, "WorkloadDeployment", t.namespace, d.name())
 	if err != nil {
@@ -186,7 +186,7 @@ func (t tenancy) show(ctx context.Context, d deployment, instances []string) err
 	return nil
 }
 
-// mirror copies what the hub says of a deployment, and keeps the project's own condition.
+// mirror copies the status of a deployment from the hub. It keeps the condition of the project.
 func (t tenancy) mirror(ctx context.Context, d deployment) (status WorkloadDeploymentStatus, err error) {
 	arrived := func(live *object) bool { return says(live, "Available", "True") }
 	if d.city == "ord" && len(d.data) > 0 {
@@ -213,7 +213,7 @@ func (t tenancy) mirror(ctx context.Context, d deployment) (status WorkloadDeplo
 	return status, err
 }
 
-// sum says of a Workload what its deployments say.
+// sum writes the status of a Workload from the statuses of its deployments.
 func (t tenancy) sum(ctx context.Context, each workload, deployments []WorkloadDeploymentStatus) error {
 	var total Counters
 	for _, one := range deployments {

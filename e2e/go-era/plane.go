@@ -20,7 +20,7 @@ const (
 	compute = "compute.datumapis.com/v1alpha"
 )
 
-// What each kind is served as.
+// kinds has the group, version and resource of each kind.
 var kinds = map[string]schema.GroupVersionResource{
 	"Workload":           {Group: "compute.datumapis.com", Version: "v1alpha", Resource: "workloads"},
 	"WorkloadDeployment": {Group: "compute.datumapis.com", Version: "v1alpha", Resource: "workloaddeployments"},
@@ -39,14 +39,14 @@ var kinds = map[string]schema.GroupVersionResource{
 
 type object = unstructured.Unstructured
 
-// plane is one control plane, and who writes there.
+// plane is one control plane with a client.
 type plane struct {
 	name   string
 	client dynamic.Interface
 }
 
-// connect opens a control plane for whoever has this user agent; none is the program's own, of which the server takes the
-// part before the slash as the field manager of every write that names none.
+// connect opens a control plane with a user agent. An empty agent means that of this program. The API server uses the part
+// before the slash as the field manager of every write that does not set one.
 func connect(name, kubeconfig, agent string) (plane, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p plane) get(ctx context.Context, kind, namespace, name string) (*object, 
 	return p.of(kind, namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// ensure makes an object unless it is there, as each controller does at first.
+// ensure creates an object unless it exists.
 func (p plane) ensure(ctx context.Context, kind, namespace, name string, labels map[string]string, owners []metav1.OwnerReference, fields map[string]any) (*object, error) {
 	made := &object{Object: map[string]any{}}
 	for key, value := range fields {
@@ -92,12 +92,12 @@ func (p plane) ensure(ctx context.Context, kind, namespace, name string, labels 
 	return live, nil
 }
 
-// update reads an object, changes it and writes it back in full, again where another write came between.
+// update reads an object, changes it and writes it back in full. It retries after a conflict.
 func (p plane) update(ctx context.Context, kind, namespace, name string, change func(*object)) (*object, error) {
 	return p.write(ctx, kind, namespace, name, change, "")
 }
 
-// report does the same with the status.
+// report is update for the status.
 func (p plane) report(ctx context.Context, kind, namespace, name string, change func(*object)) (*object, error) {
 	return p.write(ctx, kind, namespace, name, change, "status")
 }
@@ -122,7 +122,7 @@ func (p plane) write(ctx context.Context, kind, namespace, name string, change f
 	}
 }
 
-// finalizer adds one, with a write of its own.
+// finalizer adds a finalizer in a separate write.
 func (p plane) finalizer(ctx context.Context, kind, namespace, name, finalizer string) error {
 	_, err := p.update(ctx, kind, namespace, name, func(live *object) {
 		live.SetFinalizers(append(live.GetFinalizers(), finalizer))
@@ -130,7 +130,7 @@ func (p plane) finalizer(ctx context.Context, kind, namespace, name, finalizer s
 	return err
 }
 
-// annotate sets one annotation, and leaves the others.
+// annotate returns a change that sets one annotation and keeps the others.
 func annotate(key, value string) func(*object) {
 	return func(live *object) {
 		annotations := live.GetAnnotations()
@@ -142,7 +142,7 @@ func annotate(key, value string) func(*object) {
 	}
 }
 
-// await reads an object until it is as wanted.
+// await reads an object until wanted returns true.
 func (p plane) await(ctx context.Context, kind, namespace, name string, wanted func(*object) bool) (*object, error) {
 	for {
 		live, err := p.get(ctx, kind, namespace, name)
@@ -163,7 +163,7 @@ func (p plane) await(ctx context.Context, kind, namespace, name string, wanted f
 
 func exists(*object) bool { return true }
 
-// says whether a condition has this status.
+// says returns true if a condition has this status.
 func says(live *object, condition, status string) bool {
 	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	for _, entry := range conditions {
@@ -175,7 +175,7 @@ func says(live *object, condition, status string) bool {
 	return false
 }
 
-// plain is a value as JSON has it.
+// plain returns a value in the types of decoded JSON.
 func plain(value any) any {
 	text, err := json.Marshal(value)
 	var made any
@@ -185,7 +185,7 @@ func plain(value any) any {
 	return made
 }
 
-// as reads a part of an object into its type.
+// as decodes a part of an object into its type.
 func as[T any](part any) (value T, err error) {
 	text, err := json.Marshal(part)
 	if err == nil {

@@ -10,13 +10,13 @@ import (
 	. "compute-operator.local/go-era/v1alpha"
 )
 
-// workload is what a tenant asks for, and how it has come out on each city's cell.
+// workload is a Workload of a tenant.
 type workload struct {
 	name string
 	spec WorkloadSpec
-	// Tokens of the data that it refers to.
+	// Tokens of the referenced data.
 	data []string
-	// How many instances an autoscaler has made of it; none where nobody scales.
+	// Number of instances that an autoscaler set. Zero without autoscaling.
 	scaled int32
 }
 
@@ -38,8 +38,8 @@ func placement(replicas int32, cities ...string) []Placement {
 	}}
 }
 
-// workloads are three of different shapes: containers that use data in two cities; a machine with disks; and one that is
-// scaled by its use, with the fields that came late.
+// workloads returns three Workloads: containers with data in two cities, a virtual machine with disks, and an autoscaled one
+// with the fields of later versions.
 func workloads() []workload {
 	network := NetworkReference{Name: "default"}
 	size := Resources{InstanceType: "datumcloud/d1-standard-2"}
@@ -95,7 +95,7 @@ func workloads() []workload {
 	}
 }
 
-// asked is what the tenant writes.
+// asked writes the objects of the tenant: data and Workloads.
 func asked(ctx context.Context, project plane, namespace string, all []workload) error {
 	data := map[string]any{"data": map[string]string{"greeting": "hello"}}
 	if _, err := project.ensure(ctx, "ConfigMap", namespace, configMap, nil, nil, data); err != nil {

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What the scripts of this folder share: versions, names and paths. Read by `source`.
+# Versions, names and paths that the scripts of this folder share. They read this file by `source`.
 # shellcheck disable=SC2034 # each script uses some of them
 
-# Pinned. The node image is the one that this version of kind was released with.
+# Pinned versions. The node image is that of the kind release.
 KIND_VERSION=v0.32.0
 NODE_IMAGE=kindest/node:v1.36.1@sha256:3489c7674813ba5d8b1a9977baea8a6e553784dab7b84759d1014dbd78f7ebd5
 KARMADA_VERSION=v1.18.2
@@ -12,19 +12,19 @@ KARMADA_CHART="https://github.com/karmada-io/karmada/releases/download/$KARMADA_
 CONTROL_PLANE=compute-control-plane
 CITIES=(dfw ord)
 IMAGE=compute-operator:e2e
-# Where Karmada's API server is reached from this machine and from the cells, as a port of the first cluster's node.
+# Port of Karmada's API server on the first cluster's node, for this machine and the cells.
 HUB_PORT=32443
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 KUBECONFIGS=$ROOT/tmp/e2e/kubeconfigs
 LOGS=$ROOT/tmp/e2e/logs
 
-# What a step is for, on one line with the time.
+# Prints the purpose of a step, with the time.
 say() {
   printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2
 }
 
-# Ends with the names of programs that are missing.
+# Fails with the names of the missing programs.
 need() {
   local program missing=()
   for program in "$@"; do

@@ -1,5 +1,5 @@
-// Package v1alpha has the kinds of compute.datumapis.com as Go sees them: what is empty is left out, what is a number
-// never is, and the hash of a template depends on these very types.
+// Package v1alpha has the Go types of compute.datumapis.com. Empty values are left out of JSON, and numbers never are. The
+// hash of a template depends on the exact types.
 package v1alpha
 
 import (
@@ -7,19 +7,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TemplateMeta is the metadata of a template, of which only this is kept.
+// TemplateMeta is the part of a template's metadata that is kept.
 type TemplateMeta struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// InstanceTemplateSpec is what each instance of a Workload is made from.
+// InstanceTemplateSpec is the template of a Workload's instances.
 type InstanceTemplateSpec struct {
 	Metadata TemplateMeta `json:"metadata,omitempty"`
 	Spec     InstanceSpec `json:"spec"`
 }
 
-// InstanceSpec is what one instance is to be.
+// InstanceSpec is the desired state of one instance.
 type InstanceSpec struct {
 	Runtime           Runtime             `json:"runtime"`
 	NetworkInterfaces []NetworkInterface  `json:"networkInterfaces,omitempty"`
@@ -48,7 +48,7 @@ type Sandbox struct {
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 }
 
-// Container is one of them.
+// Container is a container of a sandbox.
 type Container struct {
 	Name              string                 `json:"name"`
 	Image             string                 `json:"image"`
@@ -62,20 +62,20 @@ type Container struct {
 	SecurityContext   *SecurityContext       `json:"securityContext,omitempty"`
 }
 
-// ContainerResources are the share of one container.
+// ContainerResources are the limits and requests of one container.
 type ContainerResources struct {
 	Limits   corev1.ResourceList `json:"limits,omitempty"`
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 }
 
-// SecurityContext came late.
+// SecurityContext is a field of later versions.
 type SecurityContext struct {
 	Capabilities             *Capabilities   `json:"capabilities,omitempty"`
 	AllowPrivilegeEscalation *bool           `json:"allowPrivilegeEscalation,omitempty"`
 	SeccompProfile           *SeccompProfile `json:"seccompProfile,omitempty"`
 }
 
-// Capabilities are what the kernel lets a container do.
+// Capabilities are the kernel capabilities of a container.
 type Capabilities struct {
 	Add  []string `json:"add,omitempty"`
 	Drop []string `json:"drop,omitempty"`
@@ -92,20 +92,20 @@ type VirtualMachine struct {
 	Ports             []Port             `json:"ports,omitempty"`
 }
 
-// VolumeAttachment says where a volume is seen.
+// VolumeAttachment mounts a volume.
 type VolumeAttachment struct {
 	Name      string  `json:"name"`
 	MountPath *string `json:"mountPath,omitempty"`
 }
 
-// Port has a name that others refer to.
+// Port is a named port.
 type Port struct {
 	Name     string           `json:"name"`
 	Port     int32            `json:"port"`
 	Protocol *corev1.Protocol `json:"protocol,omitempty"`
 }
 
-// NetworkInterface attaches an instance to a network; name and families came late.
+// NetworkInterface attaches an instance to a network. Name and IPFamilies are fields of later versions.
 type NetworkInterface struct {
 	Name       string           `json:"name,omitempty"`
 	Network    NetworkReference `json:"network"`
@@ -118,7 +118,7 @@ type NetworkReference struct {
 	Name      string `json:"name"`
 }
 
-// LocationReference names a place, since places belong to no namespace.
+// LocationReference names a Location. Locations have no namespace.
 type LocationReference struct {
 	Name string `json:"name"`
 }
@@ -131,47 +131,47 @@ type Volume struct {
 	Secret    *corev1.SecretVolumeSource    `json:"secret,omitempty"`
 }
 
-// Disk is made for the instance.
+// Disk is a disk that is created for an instance.
 type Disk struct {
 	DeviceName *string       `json:"deviceName,omitempty"`
 	Template   *DiskTemplate `json:"template,omitempty"`
 }
 
-// DiskTemplate is what a disk is made from.
+// DiskTemplate is the template of a disk.
 type DiskTemplate struct {
 	Metadata TemplateMeta `json:"metadata,omitempty"`
 	Spec     DiskSpec     `json:"spec"`
 }
 
-// DiskSpec is what a disk is to be.
+// DiskSpec is the desired state of a disk.
 type DiskSpec struct {
 	Type      string              `json:"type"`
 	Resources *ContainerResources `json:"resources,omitempty"`
 	Populator *Populator          `json:"populator,omitempty"`
 }
 
-// Populator fills a disk.
+// Populator is the source of a disk's content.
 type Populator struct {
 	Image *ImagePopulator `json:"image,omitempty"`
 }
 
-// ImagePopulator fills it from an image.
+// ImagePopulator fills a disk from an image.
 type ImagePopulator struct {
 	Name string `json:"name"`
 }
 
-// InstanceController is how far the controllers have come with an instance.
+// InstanceController is the state of an instance in its controllers.
 type InstanceController struct {
 	TemplateHash    string `json:"templateHash"`
 	SchedulingGates []Gate `json:"schedulingGates,omitempty"`
 }
 
-// Gate keeps an instance from being started.
+// Gate blocks the start of an instance.
 type Gate struct {
 	Name string `json:"name"`
 }
 
-// ScaleSettings say how many instances there are to be.
+// ScaleSettings are the bounds of the number of instances.
 type ScaleSettings struct {
 	MinReplicas              int32    `json:"minReplicas"`
 	MaxReplicas              *int32   `json:"maxReplicas,omitempty"`
@@ -179,23 +179,23 @@ type ScaleSettings struct {
 	InstanceManagementPolicy string   `json:"instanceManagementPolicy,omitempty"`
 }
 
-// Metric is what autoscaling goes by.
+// Metric is a metric for autoscaling.
 type Metric struct {
 	Resource *ResourceMetric `json:"resource,omitempty"`
 }
 
-// ResourceMetric is the use of a resource.
+// ResourceMetric is the usage of a resource.
 type ResourceMetric struct {
 	Name   string       `json:"name"`
 	Target MetricTarget `json:"target"`
 }
 
-// MetricTarget is how much of it is wanted.
+// MetricTarget is the target value of a metric.
 type MetricTarget struct {
 	AverageUtilization *int32 `json:"averageUtilization,omitempty"`
 }
 
-// Counters are numbers of instances. None is left out for being zero.
+// Counters are numbers of instances. Zero values are kept in JSON.
 type Counters struct {
 	Replicas        int32 `json:"replicas"`
 	CurrentReplicas int32 `json:"currentReplicas"`
@@ -204,20 +204,20 @@ type Counters struct {
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 }
 
-// Placement is where instances of a Workload run.
+// Placement lists the cities of a Workload.
 type Placement struct {
 	Name          string        `json:"name"`
 	CityCodes     []string      `json:"cityCodes"`
 	ScaleSettings ScaleSettings `json:"scaleSettings"`
 }
 
-// WorkloadSpec is what a tenant writes.
+// WorkloadSpec is the spec of a Workload.
 type WorkloadSpec struct {
 	Template   InstanceTemplateSpec `json:"template"`
 	Placements []Placement          `json:"placements"`
 }
 
-// WorkloadStatus is the sum of its deployments.
+// WorkloadStatus sums up the deployments of a Workload.
 type WorkloadStatus struct {
 	Counters    `json:",inline"`
 	Deployments int32              `json:"deployments"`
@@ -225,7 +225,7 @@ type WorkloadStatus struct {
 	Placements  []PlacementStatus  `json:"placements,omitempty"`
 }
 
-// PlacementStatus is the sum of a placement's deployments.
+// PlacementStatus sums up the deployments of a placement.
 type PlacementStatus struct {
 	Counters   `json:",inline"`
 	Name       string             `json:"name"`
@@ -238,7 +238,7 @@ type WorkloadReference struct {
 	UID  string `json:"uid"`
 }
 
-// WorkloadDeploymentSpec is a Workload in one city.
+// WorkloadDeploymentSpec is the spec of a Workload in one city.
 type WorkloadDeploymentSpec struct {
 	WorkloadRef   WorkloadReference    `json:"workloadRef"`
 	PlacementName string               `json:"placementName"`
@@ -248,7 +248,7 @@ type WorkloadDeploymentSpec struct {
 	Replicas      *int32               `json:"replicas,omitempty"`
 }
 
-// WorkloadDeploymentStatus is what its cell says of it.
+// WorkloadDeploymentStatus is the status that a cell reports.
 type WorkloadDeploymentStatus struct {
 	Counters           `json:",inline"`
 	Location           *LocationReference `json:"location,omitempty"`
@@ -256,25 +256,25 @@ type WorkloadDeploymentStatus struct {
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// InstanceStatus is what provider and controllers say of an instance.
+// InstanceStatus is the status that provider and controllers report.
 type InstanceStatus struct {
 	Conditions        []metav1.Condition        `json:"conditions,omitempty"`
 	NetworkInterfaces []NetworkInterfaceStatus  `json:"networkInterfaces,omitempty"`
 	Controller        *InstanceControllerStatus `json:"controller,omitempty"`
 }
 
-// NetworkInterfaceStatus says how an interface is reached.
+// NetworkInterfaceStatus has the addresses of an interface.
 type NetworkInterfaceStatus struct {
 	Assignments Assignments `json:"assignments,omitempty"`
 }
 
-// Assignments are addresses.
+// Assignments are the addresses of an interface.
 type Assignments struct {
 	NetworkIP  *string `json:"networkIP,omitempty"`
 	ExternalIP *string `json:"externalIP,omitempty"`
 }
 
-// InstanceControllerStatus is the template that the provider has seen.
+// InstanceControllerStatus has the hash of the last template that the provider observed.
 type InstanceControllerStatus struct {
 	ObservedTemplateHash string `json:"observedTemplateHash"`
 }
