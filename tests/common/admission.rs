@@ -35,7 +35,7 @@ use super::{
 pub const NS: &str = "walled";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
 
-/// A bed whose manager serves webhooks. `fell` restores the bed's usual manager if the test ends well.
+/// A bed with a manager that serves webhooks. `fell` restores the bed's usual manager if the test ends well.
 pub struct Walls {
     pub world: Lent<World>,
     pub alpha: Client,
@@ -63,7 +63,7 @@ impl Walls {
             rule("compute.datumapis.com", &["workloaddeployments/scale"], &["patch"], &[]),
             rule("networking.datumapis.com", &["networks"], &["use"], &["default"]),
             rule("", &["secrets"], &["get"], &["tls"]),
-            // Each of these rights is checked by a review of its own.
+            // A separate review checks each of these rights.
             rule("", &["configmaps"], &["get"], &[]),
         ]);
         // The tenant `bob` has all rights, so only the webhook rules can refuse bob's requests.
@@ -101,7 +101,7 @@ impl Walls {
         Client::try_from(config).unwrap()
     }
 
-    /// Restores the bed as it was.
+    /// Restores the bed's usual manager.
     pub async fn fell(mut self) {
         self.webhooks.leave(&self.alpha).await.unwrap();
         PERIODS.clone_into(&mut self.world.bed.options_mut().management);

@@ -12,7 +12,7 @@ use super::{World, apply, binary, eventually, get, workload};
 
 pub const SWEEPS: &str = "cleanup:\n  sweepIntervalSeconds: 1\n";
 
-/// A manager whose writes are counted for each place, and stopped when a budget is spent.
+/// A manager with a budget of writes. They are counted for each place, and blocked when the budget is spent.
 pub struct Cut {
     pub budget: Arc<Budget>,
     pub project: Gate,
@@ -35,7 +35,7 @@ impl Cut {
         Self { budget, project, hub }
     }
 
-    /// Starts a manager whose requests pass the gates.
+    /// Starts a manager with all requests going through the gates.
     pub async fn start(&self, world: &World) -> Operator {
         let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
         let flags = [

@@ -142,7 +142,7 @@ pub const UNLOGGED: [(Role, &str); 4] = [
     (Role::Hub, "compute.datumapis.com/cells hold"),
 ];
 
-/// Rarely used rights, each with the test whose audit log shows the use.
+/// Rarely used rights, each with the test that shows the use in its audit log.
 pub const SELDOM: [(Role, &str, &str); 30] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),

@@ -1,5 +1,5 @@
 //! One ConfigMap, one Secret and one pull secret, shared by deployments in every city. The test uses the three cities of the
-//! shared bed. With `CITIES=10` it uses that many on a bed of its own.
+//! shared bed. With `CITIES=10` it uses ten cities on a separate bed.
 
 use std::collections::BTreeMap;
 

@@ -66,7 +66,7 @@ fn claim_residue_is_removed_until_it_stays_removed() {
         eventually("what was left is undone", || migrated(&world, &by_hand.hub)).await;
         let test = "claim_residue_is_removed_until_it_stays_removed";
         rights::shown(&world, world.since(), test);
-        // Nothing is left when the last user leaves.
+        // The data is deleted with its last user.
         for place in [late, by_hand] {
             let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
             apply(&world.project, using(&place.ns, &["ord"])).await;
@@ -227,7 +227,7 @@ fn claim_residue_of_a_foreign_policy_is_removed_after_its_deletion() {
         rights::shown(&world, world.since(), test);
         delete(&world.hub, "PropagationPolicy", &lives.hub, "theirs").await;
         eventually("it is healed with its policy", || unclaimed(&world, &lives.hub)).await;
-        // Nothing is left when the last user leaves.
+        // The data is deleted with its last user.
         for place in &places {
             let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
             apply(&world.project, using(&place.ns, &["ord"])).await;

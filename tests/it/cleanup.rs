@@ -124,8 +124,8 @@ fn binding(hub: &str, name: &str, policy: &str) -> Value {
 /// Creates companions without users, and bindings without their template, on the hub. Also creates foreign objects that resemble
 /// them, and returns these.
 async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> {
-    // Residue of an earlier crash: companions whose users are gone, one of them with a user in another namespace, and bindings
-    // without their templates.
+    // Residue of an earlier crash: companions without existing users, one of them with a user in another namespace, and bindings
+    // without templates.
     let ours = "compute.datumapis.com/referenced-data";
     let companion = |name: &str, by: &str| {
         json!({

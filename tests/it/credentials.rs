@@ -12,7 +12,7 @@ use crate::common::{
 
 const UNUSABLE: &str = "compute_kubeconfig_unusable";
 
-/// The manager used the kubeconfig of its start for ever. After a rotation on disk the old credential expired, and the manager
+/// The manager never reloaded its kubeconfig. After a rotation on disk the old credential expired, and the manager
 /// lost access.
 #[test]
 fn kubeconfig_changed_is_reloaded_and_broken_is_reported() {
@@ -38,7 +38,7 @@ fn kubeconfig_changed_is_reloaded_and_broken_is_reported() {
         assert!(text.contains(&format!("but kubeconfig {}", file.display())), "{text}");
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(&world, &ns, "web", 1).await;
-        // Another text with the same content, as a rotated Secret brings it.
+        // Another text with the same content, as after the rotation of a Secret.
         fs::write(&file, format!("{good}\n")).unwrap();
         let (code, text) = told(0).await;
         assert_eq!((code, text.as_str()), (200, "ok\n"));

@@ -103,7 +103,7 @@ fn webhook_request_in_progress_during_lease_loss_is_answered() {
         let question = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "r-1", "operation": "CREATE",
         } });
-        // The server ends a request whose body pauses for a second. This body arrives blank by blank.
+        // The server ends a request if its body pauses for a second. This body arrives blank by blank.
         let question = format!("{}{question}", " ".repeat(BLANKS));
         let head = format!(
             "POST /mutate-compute-datumapis-com-v1alpha-workload HTTP/1.1\r\nHost: localhost\r\n\

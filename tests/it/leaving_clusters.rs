@@ -1,4 +1,4 @@
-//! Clusters that a city leaves: one whose drain fails while the manager restarts, and one that is deleted.
+//! Clusters that a city leaves. The drain of one fails while the manager restarts. The other one is deleted.
 
 use std::time::Duration;
 

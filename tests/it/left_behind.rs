@@ -1,4 +1,4 @@
-//! Objects on the hub whose project namespace is deleted while no manager runs. The next sweep deletes them.
+//! A project namespace is deleted while no manager runs. The next sweep deletes its objects on the hub.
 
 use crate::common::{
     RUNTIME, World, apply,

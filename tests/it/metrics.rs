@@ -18,7 +18,7 @@ enum Seen {
     Served,
     /// Here, by this provocation.
     Provoked(Provocation),
-    /// In another test, whose source names the metric.
+    /// In another test, which names the metric. This is its source.
     Elsewhere(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! The migration from claims to dependencies and back. It never removes data in use, wherever the manager dies.
+//! The migration from claims to dependencies and back. It never removes data in use, even if the manager dies at any write.
 
 use std::{
     collections::BTreeMap,
@@ -39,8 +39,8 @@ pub fn of_go(hub: &str, city: &str) -> Value {
     })
 }
 
-/// Brings the hub into the state that the Go operator leaves. One city has the Secret through its policy's claim, and the other
-/// waits for ever (fact 21).
+/// Changes the hub to the state that the Go operator leaves. One city has the Secret through its policy's claim. The other waits
+/// forever (fact 21).
 pub async fn as_go_left_it(world: &World, places: &[Place]) {
     for Place { ns, .. } in places {
         apply(&world.project, secret(ns)).await;

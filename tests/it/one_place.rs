@@ -121,7 +121,7 @@ fn deployment_claimed_by_a_foreign_policy_does_not_pin_the_city() {
                 if there.contains_key("WorkloadDeployment/web-p-dfw") { Ok(()) } else { Err(format!("{there:?}")) }
             })
             .await;
-            // This has nothing to do with the label of that cluster.
+            // The label of that cluster is not the cause.
             let events = list(&world.hub, "Event", "default").await;
             assert!(events.iter().all(|event| event.data["reason"] != "CityLabelLost"), "{events:?}");
             let namespace = if kind == "PropagationPolicy" { hub.as_str() } else { "" };

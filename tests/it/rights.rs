@@ -46,7 +46,7 @@ async fn makes_a_stray(world: &World, hub: &str) {
     .await;
 }
 
-/// Runs a Workload through everything that happens often, and some of what is rare.
+/// Runs a Workload through all frequent events and some rare ones.
 async fn a_life(world: &World) {
     let (ns, hub) = world.namespace("rights").await;
     for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {

@@ -28,7 +28,7 @@ fn cell_named(bed: &Testbed, city: &str, name: Option<&str>) -> Operator {
     Operator::with_config(bed.dir(), binary(), &format!("operator-{city}"), &config, &flags).unwrap()
 }
 
-/// Returns a bed whose cells have no names.
+/// Returns a bed with unnamed cells.
 async fn world() -> Lent<World> {
     let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
     restart_cells(&mut world, [None, None]).await;
@@ -111,7 +111,7 @@ fn unnamed_cells_keep_each_others_claims() {
         }
         let (ns, hub) = places.pop().unwrap();
 
-        // Both cells restart. All claims stay, even those whose owner is unknown here.
+        // Both cells restart. All claims stay, even those with an owner that this cell does not know.
         let mark = Audit::mark(&world.bed.project);
         let labels = |uid: Option<&str>| {
             let mut labels = json!({

@@ -340,7 +340,7 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
 /// Runs the city on `dfw` in this many namespaces, each with one instance and its Secret. A move may take `arrival` seconds.
 pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
     // Real Karmada is slower, also for a successful move. After the return of a member it is blind for up to a minute more,
-    // because its informers back off (fact 80). What it sends back in that time stays there.
+    // because its informers back off (fact 80). An object that Karmada returns to it in that time stays there.
     let arrival = if std::env::var_os("KARMADA_BIN").is_some() { arrival.max(75) } else { arrival };
     let management =
         format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");

@@ -153,7 +153,7 @@ fn unguarded_city_with_a_lost_label_loses_everything() {
 /// An external edit and its expected effect.
 struct Edit {
     fact: u32,
-    /// Kinds whose objects in the cell are recreated. All others stay the same. With `may_renew_data` the Secret may do either,
+    /// Kinds of the objects that are recreated in the cell. All others stay the same. With `may_renew_data` the Secret may do either,
     /// because the timing decides if Karmada removes it before it is needed again.
     renewed: &'static [&'static str],
     may_renew_data: bool,

@@ -237,8 +237,8 @@ async fn one_workload_within_the_limits(bed: &mut Bed, alpha: &Client) {
     }
 }
 
-/// Creates ten Workloads of 32 deployments of 120 KiB, ten of 500 variables on the cell, and ten of 1 MiB, which is over the
-/// limit.
+/// Creates ten Workloads with 32 deployments of 120 KiB each, and ten with 500 variables on the cell. Ten more have 1 MiB and
+/// exceed the limit.
 async fn many_workloads(bed: &mut Bed, alpha: &Client) {
     for n in 0..10 {
         let mut full = with_env(workload("large", &format!("full-{n}"), &[NOWHERE], 1), long_value(n, 120));

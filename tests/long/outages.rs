@@ -355,7 +355,7 @@ fn hub_outage_is_reported_and_loses_nothing() {
         })
         .await;
         assert_eq!(world.operators[0].probe("/healthz").await.unwrap().0, 200, "being restarted would help nobody");
-        // A manager that starts during the outage knows nothing of the hub, and reports that on new deployments.
+        // A manager that starts during the outage does not know the hub's state. It reports that on new deployments.
         world.operators[0].process.kill();
         world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
         apply(&world.project, deployment(&ns, "newer", "dfw")).await;

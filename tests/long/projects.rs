@@ -229,7 +229,7 @@ fn webhook_with_malformed_oversized_and_slow_clients_keeps_its_memory() {
             resident.push(resident_kib(pid));
         }
         eprintln!("admission, KiB resident after each round of malformed, oversized and slow clients: {resident:?}");
-        // Memory kept for clients would grow with every round. Memory that the allocator has not returned yet comes and goes.
+        // Memory kept for clients would grow with every round. Memory that the allocator has not returned yet varies.
         let last = resident[ROUNDS / 2..].iter().min().unwrap();
         assert!(*last <= resident[0] + GROWTH_KIB, "{resident:?}");
         walls.fell().await;

@@ -47,7 +47,7 @@ fn webhook_manifests_match_the_port_and_service_of_the_server() {
     }
 }
 
-/// An overlay whose webhooks fail closed runs two replicas, and keeps one while a new version starts.
+/// An overlay with webhooks that fail closed runs two replicas, and keeps one while a new version starts.
 #[test]
 fn overlay_with_webhooks_that_fail_closed_has_two_replicas() {
     let mut found = 0;

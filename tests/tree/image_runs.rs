@@ -92,7 +92,7 @@ async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
     eprintln!("the binary has {} KiB", size >> 10);
     assert!(size < MOST, "{size} bytes");
 
-    // The root: everyone may read it, no one may write it.
+    // All users may read the root, and none may write it.
     for (to, from) in last_stage() {
         let file = held.0.join(to.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -106,7 +106,7 @@ async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
     let (good, said) = run(&held.0, &["--help"]);
     assert!(good && said.contains("--federation-kubeconfig"), "{said}");
 
-    // A server whose kubeconfig names no authority. The kubeconfig is mounted as a volume is.
+    // A server with a kubeconfig that names no authority. The kubeconfig is mounted like a volume.
     let server = Server::start().await;
     let own = fs::read_dir(root().join("crds")).unwrap().map(|file| file.unwrap().path());
     for file in own.chain([root().join("e2e/testbed/crds/karmada.yaml")]) {

@@ -33,8 +33,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Writes a program that a test runs. Another process writes it. If this process had it open for writing, a child that another
-/// thread starts at that time would inherit the handle, and the program would fail as busy.
+/// Writes a program that a test runs, by another process. If this process had the file open for writing, a child of another
+/// thread could inherit the handle. Then the program would fail as busy.
 fn executable(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
     fs::write(&draft, text).unwrap();

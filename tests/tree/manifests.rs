@@ -369,7 +369,7 @@ fn cell_role_on_the_hub_writes_only_instances_and_finalizers() {
     }
 }
 
-/// A page told operators to remove the separation between cells, which is not necessary.
+/// A page asked operators to remove the separation between cells, which is not necessary.
 #[test]
 fn pages_keep_the_cell_policy_except_for_the_rollback_to_go() {
     let pages = ["docs", "docs/runbooks"]

@@ -10,10 +10,10 @@ use compute_operator::timing::Timing;
 
 use super::{production, root, rust_files};
 
-/// Directories whose files pages cite, from the root of the tree.
+/// Directories of the files that pages cite, from the root of the tree.
 const TREES: [&str; 7] = ["benches/", "config/", "crds/", "docs/", "e2e/", "src/", "tests/"];
 
-/// Layers whose files pages cite without `src/`.
+/// Layers of the files that pages cite without `src/`.
 const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
 
 /// Collects the files below a folder that have this extension.
@@ -171,7 +171,7 @@ const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 const SERVED: &str = "tests/tree/served.rs";
 
 /// Commands of runbooks, `docs/deploying.md` and comments in `config/` that need pods, Karmada's chart or a federation of the Go
-/// operator. No test runs them; `docs/runbooks/README.md` says so.
+/// operator. No test runs them, as `docs/runbooks/README.md` states.
 const UNRUN: [&str; 10] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",

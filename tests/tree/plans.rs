@@ -61,7 +61,7 @@ fn controllers_do_not_read_the_clock() {
     }
 }
 
-/// Returns the signature of every function of a file whose name begins with `plan`.
+/// Returns the signature of every function of a file that has a name beginning with `plan`.
 fn plans(code: &str) -> Vec<String> {
     let starts = code.match_indices("pub fn plan").map(|(at, _)| &code[at..]);
     starts.map(|from| from.split('{').next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")).collect()
@@ -83,7 +83,7 @@ fn plan_functions_have_one_signature() {
     assert!(seen > 14, "the reader of plans sees only {seen}: it is broken");
 }
 
-/// Returns the modules whose `plan` a file calls.
+/// Returns the modules with a `plan` that a file calls.
 fn planners(code: &str) -> BTreeSet<String> {
     let before = code.match_indices("::plan(").map(|(at, _)| &code[..at]);
     before.map(|text| text.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap().to_owned()).collect()

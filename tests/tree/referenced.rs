@@ -27,7 +27,7 @@ const ROLES: [(&str, &[&str]); 3] = [
     ("config/components/cell_rbac/role.yaml", &["list", "watch"]),
 ];
 
-/// The interpreter script that tells Karmada which objects a deployment needs.
+/// The interpreter script that returns the dependencies of a deployment to Karmada.
 const SCRIPT: &str = "config/components/federation/interpreter.yaml";
 
 fn read(file: &str) -> String {

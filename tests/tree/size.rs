@@ -33,7 +33,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Returns the name of the function whose signature begins on this line.
+/// Returns the name of the function with a signature that begins on this line.
 fn declared(line: &str) -> Option<&str> {
     let (modifiers, rest) = line.trim_start().split_once("fn ").filter(|(before, _)| !before.contains("//"))?;
     let is_modifier = |word: &str| word.starts_with("pub") || ["const", "async"].contains(&word);

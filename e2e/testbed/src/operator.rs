@@ -63,7 +63,7 @@ fn is_package(line: &str) -> bool {
     line.trim_start().starts_with("Compiling ")
 }
 
-/// Returns the number of packages of a full build, or 0 if cargo does not tell.
+/// Returns the number of packages of a full build, or 0 if cargo does not print it.
 fn packages() -> usize {
     let tree = cargo("tree").args(["--edges=normal,build", "--prefix=none", "--format={p}"]).output();
     let text = tree.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();

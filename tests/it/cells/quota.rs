@@ -32,7 +32,7 @@ fn quota_reasons_appear_and_disappear() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
-        // First the namespace is missing, then no one serves it, then the budget is too small, then it is enough.
+        // First the namespace is missing, then no server has it, then the budget is too small, then it is enough.
         let labels = project(world, "quota-a").await;
         let hub = on_cell(world, labels, "dfw").await;
         gives(world, &hub, "QuotaNamespaceNotFound").await;
@@ -146,7 +146,7 @@ fn quota_foreign_claim_is_awaited_and_leftover_claim_is_deleted() {
         .await;
         delete(&world.project, "ResourceClaim", "quota-e", "instance-wd-0").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
-        // A claim of this cell whose Instance no longer exists. A claim without a uid may belong to another cell of the same
+        // A claim of this cell without an Instance. A claim without a uid may belong to another cell of the same
         // name.
         let mut ghost = claim("instance-ghost-0", "cell-dfw", &hub);
         let uid = get(&world.dfw, "Namespace", "", "kube-system").await.unwrap().uid().unwrap();

@@ -11,7 +11,7 @@ use crate::common::{
     workload,
 };
 
-/// Waits until the hub and the project show an Instance as it is on its cell. The hub's deployment owns the copy, and the
+/// Waits until the hub and the project show the same Instance as its cell. The hub's deployment owns the copy, and the
 /// project's deployment owns the projection.
 pub async fn shown_as_it_is(world: &World, ns: &str, hub: &str, city: &str, name: &str) {
     let cell = if city == "dfw" { &world.dfw } else { &world.ord };

@@ -225,7 +225,7 @@ fn fact_39_invalid_dependency_name_is_reported_and_the_others_arrive() {
     });
 }
 
-/// The interpreter as it was before the test.
+/// The interpreter before the test.
 struct Script(Value);
 
 const INTERPRETER: (&str, &str) = ("ResourceInterpreterCustomization", "workloaddeployment");

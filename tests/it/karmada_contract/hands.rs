@@ -152,7 +152,7 @@ fn facts_51_53_to_55_57_and_62_manual_deletions_on_hub_and_member() {
         lose_work(&hub, &ns, "wd").await;
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         absent(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
-        // 62: a touch of its template brings it back.
+        // 62: it returns when its template is touched.
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
             .await;
         there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;

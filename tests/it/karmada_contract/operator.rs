@@ -168,7 +168,7 @@ fn fact_74_network_closed_by_a_tenant_is_closed_on_the_member() {
     });
 }
 
-/// On real Karmada, `preserveResourcesOnDeletion` in the operator's policy kept a deleted deployment on the cell for ever.
+/// On real Karmada, `preserveResourcesOnDeletion` in the operator's policy kept a deleted deployment on the cell permanently.
 #[test]
 fn fact_77_preserve_option_in_a_city_policy_is_removed() {
     RUNTIME.block_on(async {
@@ -199,7 +199,7 @@ fn fact_77_preserve_option_in_a_city_policy_is_removed() {
     });
 }
 
-/// A deployment whose city changed stayed in the old one.
+/// A deployment with a changed city stayed in the old city.
 #[test]
 fn fact_52_deployment_with_a_changed_city_moves_alone() {
     RUNTIME.block_on(async {

@@ -64,7 +64,7 @@ fn facts_32_and_70_works_of_deleted_templates_wait_for_their_cluster() {
         hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
         there(&hub.dfw, "ConfigMap", &ns, "data").await;
         // A change of each object arrives, so Karmada's view of the member is up to date. Right after the return of a cluster it
-        // is not: the Work of an object deleted then is deleted at once, and the copy stays (fact 80).
+        // is not. If an object is deleted then, its Work is deleted at once, and the copy stays (fact 80).
         hub.config(&ns, "data", "w").await;
         let touch = json!({ "metadata": { "annotations": { "touched": "1" } } });
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", touch).await;

@@ -35,7 +35,7 @@ pub(super) async fn define(client: &Client, kinds: &str, served: &[&str]) {
 }
 
 impl Stage {
-    /// Runs project and cell in one cluster, with a manager outside of it whose webhooks the API server calls.
+    /// Runs project and cell in one cluster. The API server calls the webhooks of a manager outside the cluster.
     pub(super) async fn dev(&self, plane: &ControlPlane, others: &[Pod]) {
         let (hub, dir) = (&self.bed.hub, self.bed.dir());
         let admin = plane.client().await.unwrap();

@@ -47,7 +47,7 @@ impl Stage {
         }
         let both = self.start(dfw, "single-cluster", hub).await;
         assert_eq!(both.len(), 2);
-        // A tenant may set any label on a deployment, and that makes none of them a copy. Here the label is set at once.
+        // A tenant may set any label on a deployment. No label makes it a copy. Here the label is set at once.
         let marking = tokio::spawn(mark_as_copies(admin.clone()));
         self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
         marking.abort();
@@ -61,8 +61,8 @@ impl Stage {
         self.dev(dfw, &cells[0]).await;
         end(cells.remove(0)).await;
     }
-    /// Runs project and cell in one cluster, whose Instances wait for quota of that project. It uses the component and the config
-    /// key that the overlay's comments name.
+    /// Runs project and cell in one cluster, with Instances that wait for quota of that project. It uses the component and the
+    /// config key that the overlay's comments name.
     async fn with_quota_of_its_own(&self, plane: &ControlPlane, others: &[Pod]) {
         let (milo, admin) = (self.bed.milo.as_ref().unwrap(), plane.client().await.unwrap());
         milo.add("single", plane).await.unwrap();

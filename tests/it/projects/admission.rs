@@ -80,8 +80,8 @@ fn webhooks_block_foreign_secrets_and_copy_control_without_lockout() {
     });
 }
 
-/// A Workload that waited for its data counted as no user, and another city was admitted. No test checked that management tells
-/// the webhooks which Workloads use an object.
+/// A Workload that waited for its data counted as no user, and another city was admitted. No test checked that management
+/// reports the users of an object to the webhooks.
 #[test]
 fn webhook_with_claiming_policies_refuses_a_second_city_before_any_copy() {
     RUNTIME.block_on(async {
@@ -170,7 +170,7 @@ fn webhook_with_hub_outage_and_new_certificate_refuses_no_valid_request() {
     RUNTIME.block_on(async {
         let mut walls = Walls::raise(world().await).await;
         let ada = walls.ada(Some("alpha")).await;
-        // The outage of another project affects no one else.
+        // The outage of a project does not affect other projects.
         walls.world.bed.milo.as_ref().unwrap().set("beta", Reach::Silent);
         walls.world.bed.hub.stop_api_server();
         let name = create(&ada, workload_of("tls", &["dfw"])).await.unwrap();

@@ -221,7 +221,7 @@ fn tenants_with_equal_names_are_isolated_from_a_hostile_one() {
         }
         said(&world).await;
 
-        // The hostile tenant deletes all of their objects, and first removes the finalizers of the one that names the victim.
+        // The hostile tenant deletes all of their objects. First they remove the finalizers of the object that names the victim.
         delete(&beta, "WorkloadDeployment", NS, "spy").await;
         // It may already be deleted.
         let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));

@@ -45,7 +45,7 @@ fn management_credentials_write_only_project_objects_on_the_hub() {
             let object = serde_json::from_value(content(kind, namespace, "planted")).unwrap();
             is_refused(kind, namespace, api(&management, kind, namespace).create(&post, &object).await);
         }
-        // No policy can refuse reads, as docs/security.md says.
+        // No policy can refuse reads (docs/security.md).
         let members = list(&management, "Secret", MEMBERS).await;
         assert!(members.iter().any(|secret| secret.data["data"]["token"].is_string()), "the hub has members");
         for member in members {

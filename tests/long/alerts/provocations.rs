@@ -33,7 +33,7 @@ pub(super) const YOUNG: Duration = Duration::from_secs(21);
 const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  quotaProjectGoneSeconds: 5\n  quotaNoBudgetSeconds: 2\n";
 /// Number of bindings that are deleted at once.
 pub(super) const BINDINGS: usize = 24;
-/// Number of deployments whose loss is noticed.
+/// Number of lost deployments that are noticed.
 pub(super) const MISSED: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use crate::{
 };
 
 const DEFINITION: &str = "crds/compute.datumapis.com_workloaddeployments.yaml";
-/// Number of Workloads whose deployments are refused.
+/// Number of Workloads with refused deployments.
 const REFUSED: usize = 6;
 
 impl Stage {
@@ -70,7 +70,7 @@ impl Stage {
         self.deploy("more", "dfw").await;
     }
 
-    /// Deletes an Instance whose project no longer exists in the quota backend.
+    /// Deletes an Instance after its project was deleted in the quota backend.
     pub(super) async fn forget_project(&mut self) {
         let (world, name) = (&*self.world, format!("gone-{:06x}", fastrand::u32(..0x0100_0000)));
         let milo = world.bed.milo.as_ref().unwrap();

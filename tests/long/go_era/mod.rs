@@ -11,8 +11,8 @@
 //!    `claim-cleanup`. Each is added by a separate update.
 //! 3. A deployment's `spec.replicas` is set, at first to `minReplicas`. An autoscaler sets the cell's through `scale`.
 //! 4. The policy `city-<code>` selects the city's deployments and every ConfigMap and Secret with the label `referenced-data`,
-//!    without `propagateDeps`. Data that two cities use reaches the one whose policy is first in the alphabet. The first Instance
-//!    of the other city waits with `AwaitingPropagation`, and blocks those after it.
+//!    without `propagateDeps`. Data that two cities use reaches only the city with the alphabetically first policy. The first
+//!    Instance of the other city waits with `AwaitingPropagation`, and blocks those after it.
 //! 5. A companion lists its users in `referenced-by`, sorted. The project's deployment, its copy and Karmada's copy list the
 //!    expected data in `expected-referenced-data`: ConfigMaps first, then Secrets.
 //! 6. The hash of a template is FNV-1a (32 bits) over Go's print of it, in decimal, in the alphabet that is safe for names.

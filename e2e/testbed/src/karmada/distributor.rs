@@ -27,7 +27,7 @@ pub(super) struct Distributed {
     /// Generation of the parent's binding.
     generation: Option<i64>,
     dependencies: Vec<Value>,
-    /// Content of each dependency whose changes are noticed. `None` if it does not exist.
+    /// Watched content of each dependency. `None` if the dependency does not exist.
     versions: Vec<Option<String>>,
 }
 

@@ -50,7 +50,7 @@ pub struct Milo {
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
 
-/// Headers that tell an API server the project of the request, in the user's `extra`.
+/// Headers with the project of the request, in the user's `extra`.
 const EXTRA: [&str; 2] =
     ["x-remote-extra-iam.miloapis.com%2fparent-name", "x-remote-extra-iam.miloapis.com%2fparent-type"];
 

@@ -19,7 +19,7 @@ const VERSION: &str = "v1alpha1";
 /// The resource that this stand-in counts.
 const COUNTED: &str = "compute.datumapis.com/instances";
 
-/// Uids of granted claims whose status does not show that yet: the watch may be behind when the next claim comes.
+/// Uids of claims that were just granted. The watch may not show their status yet when the next claim arrives.
 type Granted = BTreeSet<String>;
 
 pub(super) async fn run(project: Client) {
