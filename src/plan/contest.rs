@@ -2,10 +2,10 @@
 //! rule, a second manager of the same plane. A server does not keep a field that its definition lacks, or that an admission
 //! webhook or policy changes.
 //!
-//! A manual edit is reverted at once. If a write is reverted again and again, soon after it was made, it waits longer and longer,
-//! so that two managers do not write without end. Once a write stands, there is no wait any more. A write counts as reverted if the
-//! same write is due again. If the server's answer did not contain it either, and the object still is as the server answered, the
-//! server does not keep it. To repeat it would change nothing, so it is repeated rarely.
+//! A manual edit is reverted at once. If the same write is reverted repeatedly and soon, its wait grows, so that two managers do
+//! not write without end. Once a write lasts, the wait ends. A write counts as reverted if the same write is due again. If the
+//! server's answer lacked it too, and the object still equals that answer, the server does not keep it. Then a repetition would
+//! change nothing, so it is rare.
 
 mod memory;
 
@@ -39,7 +39,7 @@ pub enum Sent {
     Stored {
         /// The object's uid.
         uid: String,
-        /// The part of it that stands in the server's answer.
+        /// The part of the write that the server's answer contains.
         standing: Option<Standing>,
     },
 }
@@ -49,7 +49,7 @@ pub trait Contestable: Sized {
     /// The plane of the objects that its controller serves, and of Events.
     type Home: Plane;
 
-    /// True if the signals of its plan are about its writes, and are void once one of these waits.
+    /// True if the signals of its plan are about its writes. They are dropped if one of these waits.
     const SIGNALS_SPEAK_OF_WRITES: bool = true;
 
     /// True if it depends on the steps before it.
@@ -70,7 +70,7 @@ impl<P: Plane> Contestable for Write<P> {
     }
 
     fn mark(&self) -> Mark {
-        // What is written where the controller's own objects are has times of our own making.
+        // Writes outside the hub have timestamps of this operator.
         mark(self, P::NAME != Hub::NAME)
     }
 
@@ -101,17 +101,17 @@ impl<F: Plane> Contestable for Step<Cell, F> {
 impl Contestable for Step<Project, Hub> {
     type Home = Project;
 
-    /// They say what blocks delivery.
+    /// The signals report the cause of a blocked delivery.
     const SIGNALS_SPEAK_OF_WRITES: bool = false;
 
-    /// A status says what is, whatever becomes of the rest.
+    /// A status reports the observed state, even if the other steps fail.
     fn rests_on_others(&self) -> bool {
         !matches!(self, Self::Local(Write { op: Op::Apply { status: true, .. }, .. }))
     }
 
     fn mark(&self) -> Mark {
         match self {
-            // A deployment's status is a copy as well.
+            // The status of a deployment is a copy too.
             Self::Local(write) => mark(write, false),
             Self::Remote(write) => mark(write, false),
         }
@@ -122,7 +122,8 @@ impl Contestable for Step<Project, Hub> {
     }
 }
 
-/// `is_stamped`: its times are of our own making. Of a copy, another time in it is its source's news.
+/// Returns the effect of a write. `is_stamped`: this operator sets its timestamps. In a copy, a new timestamp is a change of the
+/// source.
 fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
     let object = &write.object;
     let subject = |manager, op| Subject { plane: P::NAME, object: object.clone(), manager, op };
@@ -146,9 +147,9 @@ fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
     }
 }
 
-/// Digest of what a write puts into an object, without versions, and without times where these are stamped anew by each
-/// attempt. An Instance that somebody deletes for its template hash and makes anew is another object, and the contest about it
-/// is the same.
+/// Digest of the content of a write, without versions. If `is_stamped`, it is without timestamps too, because each attempt sets
+/// new ones. For a template hash it is also without the uid. If another manager recreates an Instance because of its template
+/// hash, the contest is the same.
 fn digest(body: &Value, is_stamped: bool) -> String {
     let mut body = body.clone();
     strip(&mut body, is_stamped);
@@ -181,14 +182,14 @@ fn strip(value: &mut Value, is_stamped: bool) {
 pub struct Held {
     /// The memory before any write.
     pub memory: Memory,
-    /// The effect of each write that is left, in their order.
+    /// The effect of each remaining write, in order.
     left: Vec<Mark>,
-    /// The content of the Event behind them.
+    /// The content of the Event after the writes.
     told: Option<(Subject, Trouble)>,
 }
 
 impl Held {
-    /// The memory after the writes. `sent`: the result of each by its place.
+    /// Returns the memory after the writes. `sent`: the result of each write, by its place.
     pub fn made(&self, now: Timestamp, sent: impl Fn(usize) -> Sent) -> Memory {
         let Self { memory, left, told } = self;
         let mut memory = memory.clone();
@@ -233,8 +234,8 @@ pub fn all_wait<S: Contestable>(steps: &[S], memory: &Memory, now: Timestamp, pa
     changes.peek().is_some() && changes.all(waits)
 }
 
-/// Removes the writes of a plan that wait, because another client reverts them or the server does not keep them, and reports that
-/// once on `regarding`. `pause`: the longest wait of a reverted write.
+/// Removes the waiting writes of a plan: those that another client reverts or the server does not keep. Reports that once on
+/// `regarding`. `pause`: the longest wait of a reverted write.
 pub fn hold_back<S: Contestable, G>(
     plan: &mut Plan<S, G>,
     memory: &Memory,
@@ -255,7 +256,7 @@ pub fn hold_back<S: Contestable, G>(
             next = next.or_sooner(Next::After(left));
             let is_said = [&contest.tried, &contest.told].contains(&&Some(trouble.clone()));
             if !is_said && news.is_none() {
-                // One that gets lost is sent again in the next wait, and not at each look.
+                // A lost Event is sent again in the next wait, and not in each reconcile.
                 contest.tried = Some(trouble.clone());
                 news = Some((subject.clone(), trouble.clone()));
             }
@@ -269,7 +270,7 @@ pub fn hold_back<S: Contestable, G>(
     plan.steps.retain(|_| place.next().is_some_and(|place: usize| is_kept[place]));
     let left = marks.into_iter().zip(&is_kept).filter(|(_, is_kept)| **is_kept).map(|(mark, _)| mark).collect();
     if S::SIGNALS_SPEAK_OF_WRITES && waits.iter().any(Option::is_some) {
-        // They are about writes that are not made now.
+        // The signals are about writes that are not sent now.
         plan.signals.clear();
     }
     plan.next = plan.next.or_sooner(next);
@@ -278,8 +279,8 @@ pub fn hold_back<S: Contestable, G>(
     Held { memory: after, left, told: news }
 }
 
-/// The steps of a plan that are left. If a write is reverted, no step that depends on others is left. If the server does not
-/// keep a write, the other steps go on. Without a write behind them, no live reads are left.
+/// Returns for each step if it stays in the plan. If a write is reverted, no step that depends on others stays. If the server
+/// does not keep a write, the other steps stay. If any step waits, a live read stays only if a write follows it.
 fn left_of(marks: &[Mark], waits: &[Option<Trouble>], rests: &[bool]) -> Vec<bool> {
     let is_taken_back = waits.contains(&Some(Trouble::TakenBack));
     let left: Vec<bool> =
@@ -303,18 +304,18 @@ pub struct Regarding {
 }
 
 impl Regarding {
-    /// This object.
+    /// Regards an existing object.
     pub fn of<K: Known>(live: &K) -> Self {
         Self { object: Object::of(live), version: ObjectVersion::of(live.meta()), writers: holders(live, Part::Status) }
     }
 
-    /// An object of this name, which is to be created.
+    /// Regards an object that does not exist yet.
     pub fn absent(object: Object) -> Self {
         Self { object, version: ObjectVersion::default(), writers: Vec::new() }
     }
 }
 
-/// The Event that reports it.
+/// Returns the Event that reports the back-off.
 fn tell<P: Plane>(
     regarding: &Regarding,
     controller: &str,

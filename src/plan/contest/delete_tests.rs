@@ -1,47 +1,47 @@
-//! What is deleted, and made again by somebody else.
+//! Deletions of objects that another manager recreates.
 
 use super::*;
 
-/// An object of this uid, which somebody else has made where none is to be.
-fn of_others(uid: u32) -> Write<Cell> {
+/// Deletion of an unwanted object with this uid, which another manager created.
+fn foreign_deletion(uid: u32) -> Write<Cell> {
     let mut live = deployment();
     live.metadata.uid = Some(format!("theirs-{uid}"));
     deletion(&live)
 }
 
-/// Found by reading: of two managers, one that took away what the other made did so at full speed.
+/// One manager deleted the objects of another one without back-off.
 #[test]
-fn what_somebody_else_makes_again_and_again_is_deleted_ever_more_rarely_and_told() {
+fn object_recreated_by_another_manager_is_deleted_with_back_off_and_reported() {
     let mut manager = Manager::new();
     let deleted = "delete WorkloadDeployment ns-1/web".to_owned();
     let mut seen = Vec::new();
     for uid in 0..20 {
-        seen.extend(manager.after(Duration::from_millis(10)).looks(vec![of_others(uid)]).0);
+        seen.extend(manager.after(Duration::from_millis(10)).reconcile(vec![foreign_deletion(uid)]).0);
     }
     assert_eq!(seen, [vec![deleted.clone(); 4], vec!["event".to_owned()]].concat());
     assert!(manager.memory.is_contested());
-    // One that goes still, since something holds it, is no answer; nor is what is deleted seldom.
+    // An object that finalizers keep terminating is not contested. Rare deletions are not contested either.
     let mut manager = Manager::new();
     for _ in 0..20 {
-        assert_eq!(manager.looks(vec![of_others(1)]).0, std::slice::from_ref(&deleted));
+        assert_eq!(manager.reconcile(vec![foreign_deletion(1)]).0, std::slice::from_ref(&deleted));
     }
     for uid in 0..20 {
-        assert_eq!(manager.after(PAUSE * 2).looks(vec![of_others(uid)]).0, std::slice::from_ref(&deleted));
+        assert_eq!(manager.after(PAUSE * 2).reconcile(vec![foreign_deletion(uid)]).0, std::slice::from_ref(&deleted));
     }
     assert!(!manager.memory.is_contested());
 }
 
-/// Two managers that each take away what the other made, and make their own.
+/// Two managers replace each other's object.
 #[test]
-fn who_replaces_what_we_made_answers_also_where_we_replace_his() {
+fn objects_replaced_by_two_managers_are_contested() {
     let mut manager = Manager::new();
     let object = Object::named::<WorkloadDeployment>("ns-1", "web");
     let create = || Write::<Cell>::create("compute-operator-test", object.clone(), json!({ "spec": {} }));
     let mut written = 0;
     for uid in 0..40 {
         manager.after(Duration::from_millis(10));
-        let steps = if uid % 2 == 0 { create() } else { of_others(uid) };
-        written += manager.looks(vec![steps]).0.iter().filter(|done| *done != "event").count();
+        let steps = if uid % 2 == 0 { create() } else { foreign_deletion(uid) };
+        written += manager.reconcile(vec![steps]).0.iter().filter(|done| *done != "event").count();
     }
     assert!(written <= 8, "{written}");
     assert!(manager.memory.is_contested());

@@ -8,7 +8,7 @@ use crate::plan::{Next, Object, Standing};
 
 /// Number of reverts in a row after which a write is repeated at once.
 const AT_ONCE: u32 = 3;
-/// Number of longest waits after which a write that the server does not keep is tried again: its definition may have changed.
+/// Number of longest waits after which a write that the server does not keep is repeated. Its definition may have changed.
 pub(super) const TRIED_AGAIN: u32 = 60;
 
 /// The verb that creates an object.
@@ -61,7 +61,7 @@ impl Mark {
 pub struct Asked {
     /// A digest without what differs from one attempt to the next.
     pub(super) digest: String,
-    /// The state of these fields when the write was judged.
+    /// The state of these fields when the write was planned.
     pub(super) standing: Option<Standing>,
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contest {
     pub(super) digest: String,
-    /// The object that it has created or deleted.
+    /// Uid of the object that it created or deleted.
     pub(super) uid: Option<String>,
     /// The state of its fields in the server's answer.
     pub(super) answered: Option<Standing>,
@@ -129,14 +129,14 @@ impl Contest {
         match self.digest == asked.digest {
             false => (self.is_on() || self.varies).then(|| self.clone()),
             true if self.not_kept(asked).is_none() => Some(self.clone().taken_back(now, pause)),
-            // The other client has given up.
+            // The other client has stopped.
             true if elapsed(self.written, now) >= stands_after(pause) => Some(Self { times: 0, ..self.clone() }),
             true => Some(self.clone()),
         }
     }
 
-    /// True if it still matters once the object with this uid is deleted: a client that replaces our object with its own
-    /// reverts us also when we delete its object.
+    /// True if the memory still matters after the object with this uid was deleted. If another client replaces our object with
+    /// its own, our deletion of that object is part of the same contest.
     pub(super) fn outlives(&self, subject: &Subject, removed: &Subject, uid: &str) -> bool {
         !subject.is_about(removed) || (subject.makes() && self.uid.as_deref() != Some(uid))
     }
@@ -194,7 +194,7 @@ impl Memory {
         self.0.iter().all(|(_, contest)| contest.is_spent(now, pause))
     }
 
-    /// Memory of writes that are not due, because they stand or are no longer wanted, and the time to check them again.
+    /// Memory of writes that are not due, because they last or are no longer wanted. Also the time to check them again.
     pub(super) fn of_what_stands(&self, due: &[Subject], now: Timestamp, pause: Duration) -> (Self, Next) {
         let (mut left, mut next) = (Self::default(), Next::Await);
         for (subject, contest) in self.0.iter().filter(|(subject, _)| !due.contains(subject)) {

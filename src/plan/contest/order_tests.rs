@@ -1,9 +1,9 @@
-//! What is left of a plan whose steps rest on each other.
+//! The remaining steps of a plan with dependent steps.
 
 use super::*;
 
 #[test]
-fn of_writes_that_rest_on_each_other_none_is_made_when_one_waits() {
+fn dependent_writes_wait_together() {
     let mut manager = Manager::new();
     let object = Object::named::<WorkloadDeployment>("ns-1", "web");
     let steps = |now| -> Vec<Step<Cell, Hub>> {
@@ -11,21 +11,21 @@ fn of_writes_that_rest_on_each_other_none_is_made_when_one_waits() {
     };
     for _ in 0..4 {
         let now = manager.now;
-        assert_eq!(manager.looks(steps(now)).0, ["event", WRITTEN]);
+        assert_eq!(manager.reconcile(steps(now)).0, ["event", WRITTEN]);
     }
     let now = manager.now;
-    let (left, next) = manager.looks(steps(now));
-    assert_eq!((left, next), (vec!["event".to_owned()], Next::After(PAUSE / 64)), "the Event alone");
+    let (left, next) = manager.reconcile(steps(now));
+    assert_eq!((left, next), (vec!["event".to_owned()], Next::After(PAUSE / 64)), "only the Event");
 }
 
 #[test]
-fn what_rests_on_a_write_waits_where_that_is_taken_back_and_not_where_the_server_does_not_keep_it() {
+fn step_that_depends_on_a_write_waits_if_it_is_reverted_and_not_if_it_is_not_kept() {
     let steps = [Step::Local(status("mine", Timestamp::UNIX_EPOCH)), Step::<Cell, Hub>::Local(claim())];
     let marks = steps.map(|step| step.mark());
     for (what, trouble, rests, left) in [
         ("nothing waits", None, true, [true, true]),
-        ("taken back", Some(Trouble::TakenBack), true, [false, false]),
-        ("taken back beside what does not rest on it", Some(Trouble::TakenBack), false, [false, true]),
+        ("reverted", Some(Trouble::TakenBack), true, [false, false]),
+        ("reverted, with an independent step", Some(Trouble::TakenBack), false, [false, true]),
         ("a field is not kept", Some(Trouble::NotKept(".spec.later".to_owned())), true, [false, true]),
     ] {
         assert_eq!(left_of(&marks, &[trouble, None], &[true, rests]), left, "{what}");
@@ -33,7 +33,7 @@ fn what_rests_on_a_write_waits_where_that_is_taken_back_and_not_where_the_server
 }
 
 #[test]
-fn federation_copy_is_taken_back_status_goes_on() {
+fn deployment_status_does_not_depend_on_its_copy() {
     let status = || Write::status("compute-operator-test", &json!({ "replicas": 1 }), &deployment()).unwrap();
     let steps: [Step<Project, Hub>; 3] = [Step::Local(labels()), Step::Remote(labels()), Step::Local(status())];
     assert_eq!(steps.map(|step| step.rests_on_others()), [true, true, false]);

@@ -20,7 +20,7 @@ fn deployment() -> WorkloadDeployment {
     live
 }
 
-/// A status that says this, whenever it is said.
+/// A write of a status with this message.
 fn status(message: &str, now: Timestamp) -> Write<Cell> {
     let condition = json!({ "type": "Available", "message": message, "lastTransitionTime": now.to_string() });
     Write::status("compute-operator-test", &json!({ "conditions": [condition] }), &deployment()).unwrap()
@@ -34,7 +34,7 @@ fn stored(standing: Option<Standing>) -> Sent {
     Sent::Stored { uid: "u".into(), standing }
 }
 
-/// A manager whose writes all succeed, and the world's clock.
+/// A manager with a clock. All of its writes succeed.
 struct Manager {
     memory: Memory,
     now: Timestamp,
@@ -50,8 +50,8 @@ impl Manager {
         self
     }
 
-    /// Looks once: what it writes, in words, and when it looks again.
-    fn looks<S: Contestable>(&mut self, steps: Vec<S>) -> (Vec<String>, Next) {
+    /// Reconciles once. Returns the writes in words, and the time of the next reconcile.
+    fn reconcile<S: Contestable>(&mut self, steps: Vec<S>) -> (Vec<String>, Next) {
         let mut plan: Plan<S> = Plan::writes(steps);
         let held = hold_back(&mut plan, &self.memory, &Regarding::of(&deployment()), "test", self.now, PAUSE);
         self.memory = held.made(self.now, |_| stored(None));
@@ -63,66 +63,68 @@ impl Manager {
         (plan.steps.iter().map(words).collect(), plan.next)
     }
 
-    fn says(&mut self, message: &str) -> (Vec<String>, Next) {
+    fn report(&mut self, message: &str) -> (Vec<String>, Next) {
         let write = status(message, self.now);
-        self.looks(vec![write])
+        self.reconcile(vec![write])
     }
 }
 
 const WRITTEN: &str = "apply status of WorkloadDeployment ns-1/web";
 
-/// Found on servers: two managers of one cell, of which one had no way to quota, wrote 105 statuses in 8 s.
+/// Two managers of one cell wrote 105 statuses in 8 s. One of them had no quota credentials.
 #[test]
-fn what_is_taken_back_again_and_again_waits_longer_and_longer_and_is_told_once() {
+fn write_reverted_repeatedly_waits_longer_and_is_reported_once() {
     let mut manager = Manager::new();
     let moment = Duration::from_millis(10);
     for _ in 0..4 {
-        assert_eq!(manager.after(moment).says("mine"), (vec![WRITTEN.to_owned()], Next::Await), "a hand's edit");
+        assert_eq!(manager.after(moment).report("mine"), (vec![WRITTEN.to_owned()], Next::Await), "a manual edit");
     }
     assert!(!manager.memory.is_contested());
-    assert_eq!(manager.after(moment).says("mine"), (vec!["event".to_owned()], Next::After(PAUSE / 64)));
+    assert_eq!(manager.after(moment).report("mine"), (vec!["event".to_owned()], Next::After(PAUSE / 64)));
     assert!(manager.memory.is_contested());
     assert_eq!(
-        manager.after(moment).says("mine"),
+        manager.after(moment).report("mine"),
         (vec![], Next::After((PAUSE / 64).saturating_sub(moment))),
-        "told once"
+        "reported once"
     );
     let mut waited = Vec::new();
     for _ in 0..10 {
-        // The other one answers at once.
-        let (written, Next::After(left)) = manager.after(moment).says("mine") else { panic!("it waits") };
+        // The other manager reverts it at once.
+        let (written, Next::After(left)) = manager.after(moment).report("mine") else { panic!("it waits") };
         assert!(written.is_empty());
-        assert_eq!(manager.after(left).says("mine").0, [WRITTEN]);
+        assert_eq!(manager.after(left).report("mine").0, [WRITTEN]);
         waited.push((left + Duration::from_millis(500)).as_secs());
     }
     assert_eq!(waited, [1, 2, 4, 8, 16, 32, 64, 64, 64, 64]);
 }
 
 #[test]
-fn once_it_stands_all_is_written_at_once_again() {
+fn write_that_lasts_ends_the_back_off() {
     let mut manager = Manager::new();
     let moment = Duration::from_millis(10);
     for _ in 0..8 {
-        if let (_, Next::After(left)) = manager.after(moment).says("mine") {
-            assert_eq!(manager.after(left).says("mine").0, [WRITTEN]);
+        if let (_, Next::After(left)) = manager.after(moment).report("mine") {
+            assert_eq!(manager.after(left).report("mine").0, [WRITTEN]);
         }
     }
     assert!(manager.memory.is_contested());
-    // The other one is silent: nothing is due, and it is looked at again until that is certain.
-    let (_, Next::After(rest)) = manager.after(moment).looks::<Write<Cell>>(vec![]) else { panic!("it looks again") };
+    // The other manager has stopped. Nothing is due, and another reconcile confirms it.
+    let (_, Next::After(rest)) = manager.after(moment).reconcile::<Write<Cell>>(vec![]) else {
+        panic!("another reconcile is due")
+    };
     assert_eq!(rest, (PAUSE * 2).saturating_sub(moment));
-    // News are no answer to anybody.
-    assert_eq!(manager.after(moment).says("news").0, [WRITTEN]);
-    assert_eq!(manager.after(PAUSE * 2).looks::<Write<Cell>>(vec![]).1, Next::Await);
-    assert_eq!(manager.memory, Memory::default(), "nothing is left of it");
+    // A new status is not a reverted write.
+    assert_eq!(manager.after(moment).report("news").0, [WRITTEN]);
+    assert_eq!(manager.after(PAUSE * 2).reconcile::<Write<Cell>>(vec![]).1, Next::Await);
+    assert_eq!(manager.memory, Memory::default(), "the memory is empty");
     for _ in 0..4 {
-        assert_eq!(manager.after(moment).says("mine").0, [WRITTEN]);
+        assert_eq!(manager.after(moment).report("mine").0, [WRITTEN]);
     }
 }
 
-/// Found by reading: each time the fields of the other one were taken over, all began anew, with an Event.
+/// Each take-over of the other manager's fields restarted the back-off, with a new Event.
 #[test]
-fn what_is_taken_over_meanwhile_changes_no_wait() {
+fn take_over_during_a_wait_does_not_change_it() {
     let mut manager = Manager::new();
     let moment = Duration::from_millis(10);
     let mut live = deployment();
@@ -133,45 +135,49 @@ fn what_is_taken_over_meanwhile_changes_no_wait() {
     .unwrap();
     let take_over = || Write::<Cell>::take_over("compute-operator-test", &[Part::Status], &live).unwrap();
     for _ in 0..5 {
-        manager.after(moment).says("mine");
+        manager.after(moment).report("mine");
     }
-    let (_, Next::After(left)) = manager.after(moment).says("mine") else { panic!("it waits") };
+    let (_, Next::After(left)) = manager.after(moment).report("mine") else { panic!("it waits") };
     let both = vec![take_over(), status("mine", manager.now)];
-    assert_eq!(manager.looks(both).0, ["take over WorkloadDeployment ns-1/web"]);
-    assert_eq!(manager.says("mine"), (vec![], Next::After(left)), "neither at once, nor told anew");
+    assert_eq!(manager.reconcile(both).0, ["take over WorkloadDeployment ns-1/web"]);
+    assert_eq!(manager.report("mine"), (vec![], Next::After(left)), "it still waits, and no Event is sent");
 }
 
 #[test]
-fn news_and_seldom_edits_are_no_contest() {
+fn changes_and_rare_edits_are_not_contested() {
     let mut manager = Manager::new();
     for n in 0..50 {
-        assert_eq!(manager.after(Duration::from_millis(10)).says(&format!("{}", n % 2)).0, [WRITTEN], "it flaps");
+        assert_eq!(
+            manager.after(Duration::from_millis(10)).report(&format!("{}", n % 2)).0,
+            [WRITTEN],
+            "the status flaps"
+        );
     }
     for _ in 0..50 {
-        assert_eq!(manager.after(PAUSE * 2).says("mine").0, [WRITTEN], "somebody's nightly script");
+        assert_eq!(manager.after(PAUSE * 2).report("mine").0, [WRITTEN], "a nightly script");
     }
     assert!(!manager.memory.is_contested());
 }
 
 #[test]
-fn what_we_take_away_and_make_anew_ourselves_is_no_contest() {
+fn object_recreated_by_this_manager_is_not_contested() {
     let mut manager = Manager::new();
     let object = Object::named::<WorkloadDeployment>("ns-1", "web");
     let create = || Write::<Cell>::create("compute-operator-test", object.clone(), json!({ "spec": {} }));
     for _ in 0..20 {
-        assert_eq!(manager.looks(vec![create()]).0, ["create WorkloadDeployment ns-1/web"]);
-        assert_eq!(manager.looks(vec![deletion(&deployment())]).0, ["delete WorkloadDeployment ns-1/web"]);
+        assert_eq!(manager.reconcile(vec![create()]).0, ["create WorkloadDeployment ns-1/web"]);
+        assert_eq!(manager.reconcile(vec![deletion(&deployment())]).0, ["delete WorkloadDeployment ns-1/web"]);
     }
-    // Taken away by somebody else each time, it is one.
+    // If another client deletes it each time, it is contested.
     let made = (0..20)
-        .map(|_| manager.looks(vec![create()]).0)
+        .map(|_| manager.reconcile(vec![create()]).0)
         .filter(|done| done[..] == ["create WorkloadDeployment ns-1/web"]);
     assert_eq!(made.count(), 4);
 }
 
-/// An Instance that the Go operator deletes for its template hash, and makes anew with its own, is another one each time.
+/// The Go operator recreates an Instance because of its template hash. Each one has another uid.
 #[test]
-fn a_template_hash_is_contested_whatever_the_uid_of_the_instance() {
+fn template_hash_of_recreated_instances_is_contested() {
     let mut manager = Manager::new();
     let stamp = |uid: u32| {
         let patch = json!({ "spec": { "controller": { "templateHash": "j1-a" } } });
@@ -179,13 +185,14 @@ fn a_template_hash_is_contested_whatever_the_uid_of_the_instance() {
         let object = Object::named::<crate::api::compute::Instance>("ns-1", "web-0");
         Write::<Cell>::amend_version("compute-operator-test", object, patch, &version)
     };
-    let stamped =
-        (0..20).map(|uid| manager.looks(vec![stamp(uid)]).0).filter(|done| done[..] == ["patch Instance ns-1/web-0"]);
+    let stamped = (0..20)
+        .map(|uid| manager.reconcile(vec![stamp(uid)]).0)
+        .filter(|done| done[..] == ["patch Instance ns-1/web-0"]);
     assert_eq!(stamped.count(), 4);
 }
 
 #[test]
-fn a_write_that_failed_was_not_taken_back() {
+fn failed_write_does_not_count_as_reverted() {
     let mut manager = Manager::new();
     for _ in 0..20 {
         let mut plan: Plan<Write<Cell>> = Plan::writes(vec![status("mine", manager.now)]);
@@ -196,27 +203,27 @@ fn a_write_that_failed_was_not_taken_back() {
     assert!(!manager.memory.is_contested());
 }
 
-/// Found by reading: a clock that was set back by an hour held everything for as long.
+/// After the clock was set back by an hour, all writes waited for an hour.
 #[test]
-fn a_clock_that_is_set_back_ends_every_wait() {
+fn clock_set_back_ends_every_wait() {
     let mut manager = Manager::new();
     let contested = |manager: &mut Manager| {
         for _ in 0..4 {
-            assert_eq!(manager.after(Duration::from_millis(10)).says("mine").0, [WRITTEN]);
+            assert_eq!(manager.after(Duration::from_millis(10)).report("mine").0, [WRITTEN]);
         }
-        assert_eq!(manager.after(Duration::from_millis(10)).says("mine").0, ["event"]);
+        assert_eq!(manager.after(Duration::from_millis(10)).report("mine").0, ["event"]);
     };
     contested(&mut manager);
     manager.now -= Duration::from_hours(1);
-    assert_eq!(manager.says("mine"), (vec![WRITTEN.to_owned()], Next::Await));
+    assert_eq!(manager.report("mine"), (vec![WRITTEN.to_owned()], Next::Await));
     manager.now -= Duration::from_hours(1);
-    assert_eq!(manager.looks::<Write<Cell>>(vec![]).1, Next::Await);
-    assert_eq!(manager.memory, Memory::default(), "what was written stands, since when nobody knows");
+    assert_eq!(manager.reconcile::<Write<Cell>>(vec![]).1, Next::Await);
+    assert_eq!(manager.memory, Memory::default(), "the write counts as lasting");
 }
 
-/// Found by reading: a provider that says the same with another time was taken for somebody who takes our copy back.
+/// A provider reported the same status with a new timestamp. That counted as a revert of the copy.
 #[test]
-fn another_time_in_what_is_copied_is_news() {
+fn copy_with_a_new_timestamp_is_not_contested() {
     let mut manager = Manager::new();
     let condition =
         |time: Timestamp| json!({ "conditions": [{ "type": "Ready", "lastTransitionTime": time.to_string() }] });
@@ -226,15 +233,15 @@ fn another_time_in_what_is_copied_is_news() {
     for _ in 0..20 {
         manager.after(Duration::from_secs(1));
         let step = copied(manager.now);
-        assert_eq!(manager.looks(vec![step]).0, [WRITTEN]);
+        assert_eq!(manager.reconcile(vec![step]).0, [WRITTEN]);
     }
     let time = manager.now;
-    let same = (0..20).map(|_| manager.looks(vec![copied(time)]).0).filter(|done| done[..] == [WRITTEN.to_owned()]);
-    assert_eq!(same.count(), 3, "the same with the same time is taken back");
+    let same = (0..20).map(|_| manager.reconcile(vec![copied(time)]).0).filter(|done| done[..] == [WRITTEN.to_owned()]);
+    assert_eq!(same.count(), 3, "the same timestamp is a revert");
 }
 
 #[test]
-fn the_same_object_of_two_planes_is_two() {
+fn object_on_two_planes_has_two_subjects() {
     let of =
         |step: Step<Cell, Hub>| if let Mark::Puts(subject, _) = step.mark() { subject } else { panic!("{step:?}") };
     let object = Object::named::<WorkloadDeployment>("ns-1", "web");
@@ -243,10 +250,10 @@ fn the_same_object_of_two_planes_is_two() {
     assert_ne!(on_cell, on_hub);
 }
 
-/// A server, as far as this manager writes to it: what it makes of a status, and who else writes there.
+/// A server with one object. It may change a written status.
 struct Server {
     stored: Value,
-    /// The same as a cache has it.
+    /// The object in a cache.
     live: WorkloadDeployment,
     keeps: fn(&mut Value),
 }
@@ -262,8 +269,8 @@ impl Server {
         self.live = serde_json::from_value(self.stored.clone()).unwrap();
     }
 
-    /// One look of a manager that wants this status: whether it writes, and the reason of the Event that it sends.
-    fn looked_at(&mut self, manager: &mut Manager, status: &Value, event_arrives: bool) -> (bool, Option<String>) {
+    /// Lets a manager reconcile once with this wanted status. Returns true if it writes, and the reason of its Event.
+    fn reconciled_by(&mut self, manager: &mut Manager, status: &Value, event_arrives: bool) -> (bool, Option<String>) {
         let due = Write::<Cell>::status("compute-operator-test", status, &self.live);
         let mut plan: Plan<Write<Cell>> = due.into_iter().collect();
         let held = hold_back(&mut plan, &manager.memory, &Regarding::of(&self.live), "test", manager.now, PAUSE);
@@ -289,31 +296,31 @@ fn wanted(replicas: i32) -> Value {
         "lastTransitionTime": "2026-01-01T00:00:00Z" }] })
 }
 
-/// Prunes a field, as where the definition of the kind does not know it.
+/// Prunes a field, as a server does if the definition lacks it.
 fn prunes(status: &mut Value) {
     status.as_object_mut().unwrap().remove("replicas");
 }
 
-/// Has another value of a field, as where a webhook puts it in.
-fn says_otherwise(status: &mut Value) {
+/// Changes the value of a field, as a webhook does.
+fn changes_value(status: &mut Value) {
     status["replicas"] = json!(7);
 }
 
-/// Found by reading: what the server prunes was written once a minute, and told as somebody's answer.
+/// A field that the server prunes was written once a minute, and was reported as reverted by another client.
 #[test]
-fn what_the_server_does_not_keep_is_written_once_and_told_as_what_it_is() {
+fn write_not_kept_by_the_server_is_sent_once_and_reported() {
     for (what, keeps, writes, told) in [
         ("kept", (|_| ()) as fn(&mut Value), 1, vec![]),
         ("pruned", prunes, 1, vec!["WritesNotKept"]),
-        ("said otherwise", says_otherwise, 1, vec!["WritesNotKept"]),
+        ("changed", changes_value, 1, vec!["WritesNotKept"]),
     ] {
         let (mut manager, mut server) = (Manager::new(), Server::new(keeps));
         let mut seen = (0, Vec::new());
         for n in 0..200 {
             manager.after(Duration::from_secs(1));
-            // Somebody else's news in the same object.
+            // Another client changes the same object.
             server.live.metadata.annotations = Some([("seen".to_owned(), n.to_string())].into());
-            let (written, told) = server.looked_at(&mut manager, &wanted(2), true);
+            let (written, told) = server.reconciled_by(&mut manager, &wanted(2), true);
             seen.0 += u32::from(written);
             seen.1.extend(told);
         }
@@ -323,36 +330,33 @@ fn what_the_server_does_not_keep_is_written_once_and_told_as_what_it_is() {
 }
 
 #[test]
-fn what_the_server_did_not_keep_is_tried_again_after_long_and_at_once_when_it_is_news() {
+fn write_not_kept_by_the_server_is_repeated_rarely_and_sent_at_once_if_changed() {
     let (mut manager, mut server) = (Manager::new(), Server::new(prunes));
-    assert!(server.looked_at(&mut manager, &wanted(2), true).0);
-    assert!(!server.looked_at(&mut manager, &wanted(2), true).0);
-    assert!(
-        !manager.memory.is_spent(manager.now + PAUSE * 3, PAUSE),
-        "it is not forgotten, and written again, before that"
-    );
+    assert!(server.reconciled_by(&mut manager, &wanted(2), true).0);
+    assert!(!server.reconciled_by(&mut manager, &wanted(2), true).0);
+    assert!(!manager.memory.is_spent(manager.now + PAUSE * 3, PAUSE), "the memory is kept until then");
     let mut waits: Plan<Write<Cell>> =
         Write::status("compute-operator-test", &wanted(2), &server.live).into_iter().collect();
     hold_back(&mut waits, &manager.memory, &Regarding::of(&server.live), "test", manager.now, PAUSE);
     assert_eq!((waits.steps.len(), waits.next), (0, Next::After(PAUSE * TRIED_AGAIN)));
     let mut news = wanted(2);
     news["conditions"][0]["message"] = json!("news");
-    assert!(server.looked_at(&mut manager, &news, true).0);
-    assert!(!server.looked_at(&mut manager, &news, true).0);
+    assert!(server.reconciled_by(&mut manager, &news, true).0);
+    assert!(!server.reconciled_by(&mut manager, &news, true).0);
     // The definition is applied.
     server.keeps = |_| ();
-    assert!(!server.looked_at(manager.after(PAUSE), &news, true).0);
-    assert!(server.looked_at(manager.after(PAUSE * TRIED_AGAIN), &news, true).0);
-    assert!(!server.looked_at(&mut manager, &news, true).0);
+    assert!(!server.reconciled_by(manager.after(PAUSE), &news, true).0);
+    assert!(server.reconciled_by(manager.after(PAUSE * TRIED_AGAIN), &news, true).0);
+    assert!(!server.reconciled_by(&mut manager, &news, true).0);
     assert_eq!(server.stored["status"]["replicas"], 2);
 }
 
 #[test]
-fn who_takes_back_what_the_server_keeps_of_it_is_told_all_the_same() {
+fn revert_of_a_partly_kept_write_is_reported() {
     let (mut manager, mut server) = (Manager::new(), Server::new(prunes));
     let mut all = Vec::new();
     for _ in 0..8 {
-        all.extend(server.looked_at(manager.after(Duration::from_millis(10)), &wanted(2), true).1);
+        all.extend(server.reconciled_by(manager.after(Duration::from_millis(10)), &wanted(2), true).1);
         let mut theirs = wanted(2);
         theirs["conditions"][0]["message"] = json!("theirs");
         server.write(&theirs);
@@ -361,9 +365,9 @@ fn who_takes_back_what_the_server_keeps_of_it_is_told_all_the_same() {
     assert!(manager.memory.is_contested());
 }
 
-/// A policy that puts a random name into what is written has each write roll out another version.
+/// A policy sets a random name in each write, so that each write rolls out another version.
 #[test]
-fn server_makes_something_else_of_each_write_is_not_written_to_again() {
+fn write_with_a_different_result_each_time_is_repeated_once() {
     fn counts(status: &mut Value) {
         static WRITTEN: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(100);
         status["replicas"] = json!(WRITTEN.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
@@ -371,47 +375,47 @@ fn server_makes_something_else_of_each_write_is_not_written_to_again() {
     let (mut manager, mut server) = (Manager::new(), Server::new(counts));
     let (mut written, mut told) = (0, Vec::new());
     for minute in 0..3000 {
-        // A new version that is wanted is written, whatever becomes of it.
+        // A new wanted version is written, even if the server changes it.
         let news = if minute < 1500 { 2 } else { 3 };
-        let look = server.looked_at(manager.after(Duration::from_mins(1)), &wanted(news), true);
+        let look = server.reconciled_by(manager.after(Duration::from_mins(1)), &wanted(news), true);
         written += u32::from(look.0);
         told.extend(look.1);
     }
-    assert_eq!((written, told), (3, vec!["WritesNotKept".to_owned()]), "once more after an hour, and then no more");
+    assert_eq!((written, told), (3, vec!["WritesNotKept".to_owned()]), "it is repeated once, after an hour");
 }
 
-/// A status that sums up what others report waits for no write that is of no use.
+/// A summary status does not wait for writes that change nothing.
 #[test]
-fn plan_of_writes_that_wait_is_told_from_one_with_others() {
+fn plan_with_only_waiting_writes_is_recognized() {
     let (mut manager, mut server) = (Manager::new(), Server::new(prunes));
     let waits = |manager: &Manager, server: &Server, status: &Value| {
         let due = Write::<Cell>::status("compute-operator-test", status, &server.live);
         let steps: Vec<Write<Cell>> = due.into_iter().collect();
         all_wait(&steps, &manager.memory, manager.now, PAUSE)
     };
-    assert!(!waits(&manager, &server, &wanted(2)), "nothing is known of it");
-    server.looked_at(&mut manager, &wanted(2), true);
+    assert!(!waits(&manager, &server, &wanted(2)), "the memory is empty");
+    server.reconciled_by(&mut manager, &wanted(2), true);
     assert!(waits(&manager, &server, &wanted(2)));
-    assert!(!waits(&manager, &server, &json!({ "replicas": 3 })), "that is news");
+    assert!(!waits(&manager, &server, &json!({ "replicas": 3 })), "another status is wanted");
     manager.after(PAUSE * TRIED_AGAIN);
-    assert!(!waits(&manager, &server, &wanted(2)), "it is tried again");
+    assert!(!waits(&manager, &server, &wanted(2)), "it is repeated");
     assert!(!all_wait::<Write<Cell>>(&[], &manager.memory, manager.now, PAUSE), "nothing is due");
 }
 
-/// Found by reading: an Event that got lost was taken for told, and nobody heard of it.
+/// A lost Event counted as sent, so that the back-off was never reported.
 #[test]
-fn an_event_that_is_lost_is_sent_again_in_the_next_wait_until_one_arrives() {
+fn lost_event_is_repeated_in_each_wait_until_one_is_stored() {
     let (mut manager, mut server) = (Manager::new(), Server::new(|_| ()));
     let mut events = Vec::new();
     for second in 0..400 {
         for _ in 0..10 {
             let arrives = second >= 100;
-            let (_, told) = server.looked_at(manager.after(Duration::from_millis(100)), &wanted(2), arrives);
+            let (_, told) = server.reconciled_by(manager.after(Duration::from_millis(100)), &wanted(2), arrives);
             events.extend(told.map(|reason| (arrives, reason)));
         }
         server.write(&wanted(3));
     }
     let (arrived, lost): (Vec<_>, Vec<_>) = events.into_iter().partition(|(arrives, _)| *arrives);
     assert!((4..=8).contains(&lost.len()), "once in each wait: {lost:?}");
-    assert_eq!(arrived, [(true, "WritesTakenBack".to_owned())], "and no more, once one has arrived");
+    assert_eq!(arrived, [(true, "WritesTakenBack".to_owned())], "none after the first stored one");
 }
