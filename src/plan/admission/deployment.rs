@@ -205,8 +205,8 @@ pub fn names_workload(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>
     old.is_none_or(|old| old.spec.workload_ref != new.spec.workload_ref)
 }
 
-/// Refuses a deployment that names one Workload with the uid of another. `workloads` maps name to uid for its namespace, or says
-/// why they could not be read. A Workload that does not exist may be named: that does no harm.
+/// Refuses a deployment that names one Workload with the uid of another. `workloads` maps name to uid for its namespace, or
+/// is the error of reading them. A Workload that does not exist may be named, which does no harm.
 pub fn workload_ref(
     new: &WorkloadDeployment,
     old: Option<&WorkloadDeployment>,

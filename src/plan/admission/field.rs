@@ -64,7 +64,7 @@ pub enum ErrorKind {
     Invalid,
     /// It must be unique.
     Duplicate,
-    /// It is none of the supported values.
+    /// The value is not a supported one.
     NotSupported,
     /// It may not be set, or not by this user.
     Forbidden,
@@ -182,7 +182,7 @@ impl FieldError {
         Self::new(ErrorKind::Duplicate, path, value, "")
     }
 
-    /// Reports a value that is none of `supported`.
+    /// Reports a value that is not in `supported`.
     pub fn not_supported(path: &Path, value: impl Into<String>, supported: &[impl AsRef<str>]) -> Self {
         let list: Vec<String> =
             supported.iter().take(MAX_LISTED).map(|value| format!("{:?}", value.as_ref())).collect();
@@ -232,7 +232,7 @@ impl FieldError {
         Self::new(ErrorKind::TooMany, path, "", detail).counting(count)
     }
 
-    /// Reports a field whose validity is not known.
+    /// Reports a field of unknown validity.
     pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, path, "", detail)
     }

@@ -60,7 +60,7 @@ pub fn label_value(path: &Path, text: &str, errors: &mut Errors) {
     }
 }
 
-/// Reports a reference whose name is missing, invalid, or too long to be copied.
+/// Reports a reference with a name that is missing, invalid, or too long to be copied.
 pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Errors) {
     use crate::plan::references::NameFlaw;
     match data_ref.name.as_str() {

@@ -128,7 +128,7 @@ impl Subject {
         if let Self::Deployment(new, old) = self {
             // This holds during deletion too: the operator cleans up by these annotations.
             verdict.errors.extend(deployment::powers(new, old.as_deref(), user, identities));
-            // An unknown identity is a temporary error. No permanent error may be reported beside it.
+            // An unknown identity is a temporary error. No permanent error may be reported with it.
             if verdict.errors.iter().any(|error| error.kind == ErrorKind::Internal) {
                 return verdict;
             }
@@ -224,7 +224,7 @@ impl Subject {
     }
 }
 
-/// Refuses new objects in a project whose name fits no label on the hub: none of them could be copied there.
+/// Refuses new objects in a project with a name that is no valid label value. The hub could not have copies of them.
 fn unlabelled(project: Option<&ProjectName>) -> Option<FieldError> {
     let why = limits::of_project(project?)?;
     Some(FieldError::forbidden(&Path::new("metadata").child("namespace"), why))

@@ -1,5 +1,5 @@
-//! Conflicts of cities over one object. While policies claim companions, the hub brings each object to one city only. The first
-//! city that uses it has it, and the others would wait for ever.
+//! Conflicts of cities over one object. While policies claim companions, each object reaches only the first city that uses it.
+//! All other cities would wait forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
