@@ -2,7 +2,7 @@
 //!
 //! An apply without changes makes no event, but costs the server as much as a real write, so it is not sent. An apply changes
 //! something in two cases. The live object lacks a field that we want, or it has a field that we applied before and no longer
-//! want. Our own entry in `managedFields` tells the second case.
+//! want. Our entry in `managedFields` shows the second case.
 
 use std::{borrow::Cow, collections::HashMap};
 

@@ -1,5 +1,5 @@
 //! Random pairs of versions, of every list and field of the CRDs. Equal pairs must change nothing on a server that applies them,
-//! and an applied version must be stored as it is wanted.
+//! and an applied version must be stored unchanged.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn asked<K: Known + DeserializeOwned>(part: &str, live: &K, wanted: &Value) -> V
     json!({ part: if part == "spec" { in_standing_form(&standing, wanted) } else { wanted.clone() } })
 }
 
-/// Removes what has no meaning in a status: empty values, and the order of conditions.
+/// Removes details without meaning in a status: empty values, and the order of conditions.
 fn as_status(value: Value) -> Value {
     match value {
         Value::Object(members) => {

@@ -84,7 +84,7 @@ fn diff_atomic_list_is_compared_as_a_whole() {
         assert!(!differs(&wanted, &self::live(wanted.clone(), &owned), ME), "{what}: applied");
     }
     let schema = thing();
-    // A spec is copied as it is written. Outside of a spec, empty and absent are equal also inside such lists.
+    // A spec is copied unchanged. Outside of a spec, empty and absent are equal also inside such lists.
     let mut empty = range();
     empty["spec"]["networkInterfaces"][0]["networkPolicy"]["ingress"][0]["ports"][0]["more"] = json!([]);
     assert!(differs(&range(), &self::live(empty, &owned), ME));

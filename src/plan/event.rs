@@ -52,9 +52,8 @@ pub fn about<P>(
     named(&format!("{:x}.{}", now.as_nanosecond(), &digest[..8]), object, version, controller, note, now)
 }
 
-/// The Event by which an object reports a reason and its subject. There is one at a time: the API server refuses another one until
-/// it has dropped the first (after an hour, unless it is configured otherwise). So a controller that finds the same again and again
-/// needs no memory.
+/// The Event by which an object reports a reason and its subject. There is one at a time. The API server refuses another one
+/// until the first expires, by default after an hour. So a controller that reports the same repeatedly needs no memory.
 pub fn once<P>(
     object: &Object,
     version: &ObjectVersion,

@@ -55,7 +55,7 @@ fn without_empty(value: &Value) -> Value {
     }
 }
 
-/// True if a recorded hash is of this scheme. A hash of another scheme does not tell if the template changed.
+/// True if a recorded hash is of this scheme. A hash of another scheme does not show if the template changed.
 pub fn is_own_hash(hash: &str) -> bool {
     hash.starts_with(SCHEME)
 }

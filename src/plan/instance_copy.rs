@@ -24,10 +24,10 @@ pub struct Copy<'a> {
     pub manager: &'static str,
 }
 
-/// Returns the next write that brings `live` closer to the copy: metadata and spec, then status. `None` if it is up to date.
+/// Returns the next write that `live` needs to equal the copy: metadata and spec, then status. `None` if it is up to date.
 pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
     if live.is_some_and(|live| live.metadata.deletion_timestamp.is_some()) {
-        return None; // recreated after its deletion, whose event enqueues it again
+        return None; // the event of its deletion enqueues it, and then it is recreated
     }
     let name = copy.source.name_any();
     let mut labels: BTreeMap<&str, &str> = copy

@@ -1,5 +1,5 @@
-//! Pure decisions. A function takes one observed snapshot and returns a [`Plan`]. It uses no async, no client and no clock; the
-//! time is an argument.
+//! Pure decisions. A function takes one observed snapshot and returns a [`Plan`]. It uses no async, no client and no clock.
+//! The time is an argument.
 //!
 //! An *unknown* fact (an unfilled cache, an unseen namespace) never reaches these functions as *absent*. The controllers call
 //! them only after every store that they read is filled. Otherwise the snapshot names what is unknown.
@@ -53,8 +53,8 @@ pub struct Plan<S, G = Infallible> {
     pub steps: Vec<S>,
     /// Time of the next reconcile without an event.
     pub next: Next,
-    /// Requests to the controller, in addition to the writes. It remembers or counts something, or gets what the plan lacks (the
-    /// content of a source, a share of the repairs). In the second case it plans again, and gets other writes.
+    /// Requests to the controller, in addition to the writes. It remembers or counts something, or reads the content of a
+    /// source, or reserves a repair. After a read or a reservation it plans again, and gets other writes.
     pub signals: Vec<G>,
 }
 
@@ -84,7 +84,7 @@ impl<S, G> Plan<S, G> {
         Self::until(steps, Next::Await)
     }
 
-    /// Returns a plan of these writes that is followed by a reconcile as `next` says.
+    /// Returns a plan of these writes, with the time of the next reconcile.
     pub fn until(steps: Vec<S>, next: Next) -> Self {
         Self { steps, next, signals: Vec::new() }
     }

@@ -36,7 +36,7 @@ pub struct Keeper {
     /// Uid of `kube-system` in the control plane where the projects are discovered, or in the only project.
     pub management: Option<String>,
     /// Uid of `kube-system` in the project's control plane, or of `default` if there is none. A new control plane under the same
-    /// name does not tell what the old one contained.
+    /// name is no proof of the content of the old one.
     pub control_plane: Option<String>,
 }
 

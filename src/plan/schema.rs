@@ -1,4 +1,4 @@
-//! Schemas of our CRDs. They tell which fields we know, and how the entries of a list are identified in an apply. An unknown
+//! Schemas of our CRDs. They list the fields that we know, and the keys of the entries of a list in an apply. An unknown
 //! field in an object belongs to a newer version, not to us.
 
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -101,7 +101,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// True in the spec of one of our kinds. A spec is copied as it is written: an empty list differs from an absent one.
+    /// True in the spec of one of our kinds. A spec is copied unchanged: an empty list differs from an absent one.
     pub fn is_spec(self) -> bool {
         self.part == Part::Spec
     }

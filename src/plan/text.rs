@@ -49,7 +49,7 @@ impl From<String> for BoundedText {
 
 impl From<&str> for BoundedText {
     fn from(text: &str) -> Self {
-        // Avoids the copy of a text of megabytes. One character more tells that the text is cut.
+        // Avoids the copy of a text of megabytes. One character more shows that the text is cut.
         Self::from(text[..text.floor_char_boundary((MAX_TEXT + 1) * 4)].to_owned())
     }
 }

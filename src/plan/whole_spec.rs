@@ -1,4 +1,4 @@
-//! Specs and statuses that belong to this operator as a whole. It takes over what others wrote.
+//! Specs and statuses that belong to this operator as a whole. It takes over the fields of other writers.
 
 use std::time::Duration;
 
