@@ -281,7 +281,7 @@ impl World {
     /// test.
     pub async fn settled(&self) {
         let planes = self.planes().await;
-        eventually("all that an earlier test has deleted is gone", || async {
+        eventually("all objects deleted by earlier tests are gone", || async {
             let mut left = Vec::new();
             for (client, kinds) in &planes {
                 for kind in *kinds {

@@ -116,7 +116,7 @@ fn reordered_variables_and_an_empty_policy_arrive_in_the_cell() {
                     .remove("networkPolicy");
             }
             apply(&world.project, object.clone()).await;
-            eventually("the copy on the hub says the same", || async {
+            eventually("the copy on the hub is equal", || async {
                 let copy = get(&world.hub, "WorkloadDeployment", &hub, WD).await.ok_or("none")?;
                 let found = &copy.data["spec"]["template"]["spec"]["networkInterfaces"][0];
                 if found["networkPolicy"] == policy { Ok(()) } else { Err(found.to_string()) }
@@ -274,7 +274,7 @@ async fn orphaned(world: &World, ns: &str) {
 }
 
 async fn gone(plane: &Client, kind: &str, ns: &str, name: &str) {
-    eventually("it is gone", || async {
+    eventually("the object is deleted", || async {
         get(plane, kind, ns, name).await.map_or(Ok(()), |left| Err(format!("{kind} {}", json!(left.metadata))))
     })
     .await;

@@ -61,7 +61,7 @@ async fn shared_by(world: &World, cities: &[&str]) {
     // Half of the cities leave. Their copies are deleted, and the others keep the same objects.
     apply(&world.project, web(&cities[..stay])).await;
     for (n, cell) in cells.iter().enumerate() {
-        eventually(&format!("{} has what it needs", cities[n]), || async {
+        eventually(&format!("{} has exactly the required data", cities[n]), || async {
             let now = copies(cell, &hub).await;
             let wanted = if n < stay { before[n].clone() } else { BTreeMap::new() };
             if now == wanted { Ok(()) } else { Err(format!("{now:?}")) }

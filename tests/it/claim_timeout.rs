@@ -44,25 +44,25 @@ fn city_policy_waits_for_claimed_companions_until_its_timeout() {
                 events
             }
         };
-        eventually("it is told what it waits for", || async {
+        eventually("the wait is reported", || async {
             let events = events_of("AwaitingCompanions").await;
             let notes: Vec<String> = events.iter().map(|event| event.data["note"].to_string()).collect();
             let says = notes.iter().any(|note| note.contains("1 companion(s) are still claimed by this policy"));
             if says { Ok(()) } else { Err(format!("{notes:?}")) }
         })
         .await;
-        eventually("nobody else waits for it", || async {
+        eventually("the deployment is deleted", || async {
             let left = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
-        eventually_within(PATIENCE * 2, "it gives up", || async {
+        eventually_within(PATIENCE * 2, "the policy is deleted after the timeout", || async {
             let left = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
         let (waits, gave_up) = (events_of("AwaitingCompanions").await, events_of("CompanionsStillClaimed").await);
-        assert_eq!((waits.len(), gave_up.len()), (1, 1), "each is told once");
+        assert_eq!((waits.len(), gave_up.len()), (1, 1), "each is reported once");
         let since: Timestamp = waits[0].data["eventTime"].as_str().unwrap().parse().unwrap();
         let asked = on_hub.requests().unwrap();
         let removal =

@@ -40,7 +40,7 @@ fn claim_residue_is_removed_until_it_stays_removed() {
         karmada.propagate_deps(false);
         apply(&world.project, using(&midway.ns, &["ord"])).await;
         world.restart_manager(&[]).await;
-        eventually("the policy of the city that was left is gone", || async {
+        eventually("the policy of the removed city is deleted", || async {
             match get(&world.hub, "PropagationPolicy", &midway.hub, "city-dfw").await {
                 Some(policy) => Err(policy.data["spec"].to_string()),
                 None => Ok(()),
@@ -63,7 +63,7 @@ fn claim_residue_is_removed_until_it_stays_removed() {
             "spec": { "clusters": [{ "name": "cell-dfw" }], "placement": placement },
         });
         merge(&world.hub, "ResourceBinding", &by_hand.hub, "db-secret", left).await;
-        eventually("what was left is undone", || migrated(&world, &by_hand.hub)).await;
+        eventually("the residue is removed", || migrated(&world, &by_hand.hub)).await;
         let test = "claim_residue_is_removed_until_it_stays_removed";
         rights::shown(&world, world.since(), test);
         // The data is deleted with its last user.
@@ -113,7 +113,7 @@ fn migration_without_an_answer_from_karmada_waits_and_reports() {
             apply(&world.hub, of_go(&hub, city)).await;
         }
         world.restart_manager(&[]).await;
-        eventually("it is told that nobody can be asked", || async {
+        eventually("the missing probe is reported", || async {
             let events = list(&world.hub, "Event", &hub).await;
             let waits = events.iter().filter(|event| event.data["reason"] == "MigrationWaits").count();
             if waits == 1 { Ok(()) } else { Err(waits.to_string()) }
@@ -122,7 +122,7 @@ fn migration_without_an_answer_from_karmada_waits_and_reports() {
         assert!(status(&world).contains("nobody can ask"), "{}", status(&world));
         for city in ["dfw", "ord"] {
             let policy = get(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await.unwrap();
-            assert_ne!(policy.data["spec"]["propagateDeps"], true, "nobody asks in vain");
+            assert_ne!(policy.data["spec"]["propagateDeps"], true, "no policy is changed for a probe");
         }
         // When the operator's policies claim the deployments again, the migration continues by itself.
         delete(&world.hub, "PropagationPolicy", &hub, "theirs").await;
@@ -220,9 +220,9 @@ fn claim_residue_of_a_foreign_policy_is_removed_after_its_deletion() {
         });
         claimed_late(&world, &wide.hub, &of_all).await;
         for place in [gone, wide, anew] {
-            eventually("what was left is undone", || unclaimed(&world, &place.hub)).await;
+            eventually("the residue is removed", || unclaimed(&world, &place.hub)).await;
         }
-        claimed().await.expect("whose policy lives keeps what it has claimed");
+        claimed().await.expect("a city with a policy keeps its claims");
         let test = "claim_residue_of_a_foreign_policy_is_removed_after_its_deletion";
         rights::shown(&world, world.since(), test);
         delete(&world.hub, "PropagationPolicy", &lives.hub, "theirs").await;

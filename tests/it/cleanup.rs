@@ -64,7 +64,7 @@ fn deletion_cut_after_any_write_ends_clean_within_a_sweep() {
             eventually(&format!("clean after a death at write {writes}"), || left(&world, &place.ns, &place.hub)).await;
         }
         // It stays clean for some more sweeps.
-        never("something comes back", || async {
+        never("an object returns", || async {
             let mut back = Vec::new();
             for (writes, place) in &places {
                 back.extend(left(&world, &place.ns, &place.hub).await.err().map(|what| (*writes, what)));
@@ -193,14 +193,14 @@ fn sweep_deletes_leftovers_and_keeps_foreign_objects() {
         // Two managers without leader election.
         let mut second = Operator::management(&world.bed, binary(), "second-management", &[]).unwrap();
         second.wait_ready().await.unwrap();
-        eventually("it says that it is paused", || async {
+        eventually("the pause is logged", || async {
             let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
             if log.contains("clean-up is paused") { Ok(()) } else { Err("not yet".to_owned()) }
         })
         .await;
         assert!(get(&world.hub, "ResourceBinding", &hub, "lost-configmap").await.is_some());
         merge(&world.hub, "Namespace", "", &hub, pause(Value::Null)).await;
-        eventually("what was left is gone", || async {
+        eventually("the leftovers are deleted", || async {
             let companions = ["left", "elsewhere", "of-many", "unlabelled"].map(|name| ("ConfigMap", name));
             let bindings = ["lost-configmap", "lost-workloaddeployment"].map(|name| ("ResourceBinding", name));
             for (kind, name) in companions.into_iter().chain(bindings) {
@@ -233,7 +233,7 @@ fn sweep_deletes_leftovers_and_keeps_foreign_objects() {
         let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");
         let copy = get(&world.dfw, "Secret", &hub, "db").await;
-        assert_eq!(copy.and_then(|copy| copy.uid()), in_use, "what is in use stays");
+        assert_eq!(copy.and_then(|copy| copy.uid()), in_use, "objects in use are kept");
     });
 }
 
@@ -298,7 +298,7 @@ fn sweep_with_an_undeletable_binding_deletes_the_others() {
         for name in [STUCK].iter().chain(&OTHERS) {
             apply(&world.hub, binding(&hub, name, "city-dfw")).await;
         }
-        eventually("the others go, and the one is counted and told", || async {
+        eventually("the others are deleted, and the stuck one is counted and logged", || async {
             for name in OTHERS {
                 if get(&world.hub, "ResourceBinding", &hub, name).await.is_some() {
                     return Err(format!("{name} is there"));
@@ -318,7 +318,7 @@ fn sweep_with_an_undeletable_binding_deletes_the_others() {
         .await;
         assert!(get(&world.hub, "ResourceBinding", &hub, STUCK).await.is_some());
         rule.end(&world.hub).await;
-        eventually("it goes as soon as it may", || async {
+        eventually("it is deleted once the rule ends", || async {
             get(&world.hub, "ResourceBinding", &hub, STUCK).await.map_or(Ok(()), |_| Err("still there".to_owned()))
         })
         .await;

@@ -34,7 +34,7 @@ fn kubeconfig_changed_is_reloaded_and_broken_is_reported() {
         };
         fs::write(&file, "garbage: [").unwrap();
         let (code, text) = told(1).await;
-        assert_eq!(code, 200, "what was read before is in use: {text}");
+        assert_eq!(code, 200, "the last valid kubeconfig stays in use: {text}");
         assert!(text.contains(&format!("but kubeconfig {}", file.display())), "{text}");
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(&world, &ns, "web", 1).await;

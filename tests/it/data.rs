@@ -64,7 +64,7 @@ async fn reason_after(
     reason: &str,
 ) -> String {
     let began = Instant::now();
-    let message = eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
+    let message = eventually(&format!("{kind} {name} reports {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
         let condition = condition(&object, type_);
         if condition["reason"] == reason {
@@ -129,7 +129,7 @@ fn shared_data_reaches_every_city_and_leaves_only_unused_ones() {
         // One of two users in the same city drops one reference.
         let fewer = using(&json!([{ "configMapRef": { "name": "settings" } }]));
         apply(&world.project, with(&fewer, &ns, "web", &["dfw"], 1)).await;
-        eventually("web gives up its claim", || async {
+        eventually("web is removed from the users", || async {
             let companion = get(&world.hub, "Secret", &hub, "db").await.ok_or("it is gone")?;
             let by = companion.annotations()["compute.datumapis.com/referenced-by"].clone();
             if by == format!(r#"["{ns}/api-p-dfw"]"#) { Ok(()) } else { Err(by) }
@@ -252,7 +252,7 @@ fn referenced_data_failures_are_reported_and_recover() {
         assert_eq!(say("instance", "Ready", "SourceNotFound").await, message);
         say("projection", "Ready", "SourceNotFound").await;
         say("workload", "Available", "SourceNotFound").await;
-        assert!(get(&world.hub, "ConfigMap", &hub, "same").await.is_none(), "half of it helps nobody");
+        assert!(get(&world.hub, "ConfigMap", &hub, "same").await.is_none(), "no part of the data is copied");
 
         // The Secret is too large, then small enough.
         apply(&world.project, secret(&ns, "same", &"x".repeat(300 << 10))).await;
@@ -307,7 +307,7 @@ fn optional_secret_replaced_keeps_its_copy() {
         assert_eq!((uid(&world.hub).await, uid(&world.dfw).await), before);
         // If the Secret does not return, its copy is deleted, because the deployment does not require it.
         delete(&world.project, "Secret", &ns, "token").await;
-        eventually("its copy goes", || async {
+        eventually("its copy is deleted", || async {
             value(&world.dfw, "Secret", &hub, "token").await.map_or(Ok(()), |copy| Err(format!("{copy:?}")))
         })
         .await;

@@ -89,7 +89,7 @@ fn managers_killed_during_a_rollout_finish_it_after_restart() {
 
 /// Waits until `/readyz` fails with these words.
 async fn waits_for(operator: &Operator, words: &[&str]) {
-    eventually(&format!("readiness says {words:?}"), || async {
+    eventually(&format!("readiness reports {words:?}"), || async {
         match operator.probe("/readyz").await {
             Ok((503, body)) if words.iter().all(|word| body.contains(word)) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -145,7 +145,7 @@ fn start_up_obstacles_are_reported_by_readiness_without_a_crash() {
         // A definition is installed late.
         let name = "locationbindings.networking.datumapis.com";
         delete(&world.project, "CustomResourceDefinition", "", name).await;
-        eventually("the definition is gone", || async {
+        eventually("the definition is deleted", || async {
             match get(&world.project, "CustomResourceDefinition", "", name).await {
                 None => Ok(()),
                 Some(_) => Err("still there".into()),
@@ -300,7 +300,7 @@ fn undecodable_deployment_is_reported_and_affects_no_other() {
             log.lines().any(|l| l.contains("object cannot be read") && l.contains(&format!("{ns}/bad"))),
             "by name"
         );
-        eventually("it is told on the object", || async {
+        eventually("it is reported on the object", || async {
             let events = list(&world.project, "Event", &ns).await;
             let of = |event: &&DynamicObject| {
                 event.data["reason"] == "Unreadable" && event.data["regarding"]["name"] == "bad"
@@ -345,7 +345,7 @@ fn undecodable_policy_is_reported_and_kept() {
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(&world, &ns, "web", 1).await;
         merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", json!({ "spec": { "propagateDeps": "often" } })).await;
-        eventually("it is told on the policy", || async {
+        eventually("it is reported on the policy", || async {
             let events = list(&world.hub, "Event", &hub).await;
             let of = |event: &&DynamicObject| {
                 event.data["reason"] == "Unreadable" && event.data["regarding"]["name"] == "city-dfw"
@@ -356,7 +356,7 @@ fn undecodable_policy_is_reported_and_kept() {
         .await;
         // Even its last deployment does not remove the policy, because its purpose is unknown.
         delete(&world.project, "Workload", &ns, "web").await;
-        eventually("the deployment is gone", || async {
+        eventually("the copy is deleted", || async {
             get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.map_or(Ok(()), |_| Err("there".to_owned()))
         })
         .await;

@@ -70,7 +70,7 @@ fn migration_to_dependencies_with_karmada_issue_6924_waits() {
         come_later(&world, &done_hub).await;
         let (seen, watching) = watch_copy(&world.dfw, &hub);
         world.restart_manager(&[]).await;
-        eventually("it is told, with Karmada's issue", || async {
+        eventually("the refusal is reported with Karmada's issue", || async {
             let events = list(&world.hub, "Event", &hub).await;
             let told = events.iter().find(|event| event.data["reason"] == "MigrationRefused");
             let text = told.and_then(|event| event.data["note"].as_str()).unwrap_or_default();

@@ -91,7 +91,7 @@ fn suspended_deployment_does_not_change_and_resumes() {
         let suspend =
             |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/suspended": value } } });
         merge(&world.project, "WorkloadDeployment", &ns, WD, suspend(json!("true"))).await;
-        eventually("everybody says that it is suspended", || async {
+        eventually("the suspension is reported everywhere", || async {
             let shown = get(&world.project, "Instance", &ns, &format!("{WD}-0")).await.ok_or("gone")?;
             let deployment = get(&world.project, "WorkloadDeployment", &ns, WD).await.ok_or("gone")?;
             let tenants = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;

@@ -80,7 +80,7 @@ fn failed_drain_is_reported_by_the_next_manager_and_not_restarted() {
             delete(&world.hub, "Event", "default", &event.name_any()).await;
         }
         world.restart_manager(&[]).await;
-        eventually("the next manager tells of it", || is_told(&world, &ns, &why)).await;
+        eventually("the next manager reports it", || is_told(&world, &ns, &why)).await;
         never_within(ABSENT * 2, "it is begun again", || async {
             let now = (said(&world, &hub).await, uids(&world.dfw, &hub).await);
             (now != before || !uids(&world.ord, &hub).await.is_empty()).then_some(now)
@@ -143,10 +143,10 @@ fn deployments_of_a_deleted_cluster_move_to_its_ready_successor() {
         }
         if world.bed.stand_in().is_some() {
             let cluster = get(&world.hub, "Cluster", "", "cell-dfw").await.unwrap();
-            assert!(cluster.metadata.deletion_timestamp.is_some(), "all of that while it is on its way out");
+            assert!(cluster.metadata.deletion_timestamp.is_some(), "the Cluster is still terminating");
             merge(&world.hub, "Cluster", "", "cell-dfw", json!({ "metadata": { "finalizers": null } })).await;
         }
-        eventually("the Cluster is gone, for nothing is bound to it", || async {
+        eventually("the Cluster is deleted, because nothing is bound to it", || async {
             let left = get(&world.hub, "Cluster", "", "cell-dfw").await;
             left.map_or(Ok(()), |left| Err(format!("{:?}", left.finalizers())))
         })

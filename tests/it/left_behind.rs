@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// Deletes a namespace of the project, and removes every finalizer in it, as an impatient user does.
 async fn force_away(world: &World, namespace: &str) {
     delete(&world.project, "Namespace", "", namespace).await;
-    eventually("the namespace is gone", || async {
+    eventually("the namespace is deleted", || async {
         for kind in ["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"] {
             for held in list(&world.project, kind, namespace).await.iter().filter(|o| !o.finalizers().is_empty()) {
                 let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
@@ -90,7 +90,10 @@ fn hub_objects_of_a_namespace_deleted_during_downtime_are_swept() {
         apply(&world.project, secret(&anew.0)).await;
         apply(&world.project, using(&anew.0, &["dfw"])).await;
         for (_, hub) in [gone, anew] {
-            assert!(held(&world.dfw, hub).await.iter().any(|what| what == "Secret/db"), "nobody has told the cell");
+            assert!(
+                held(&world.dfw, hub).await.iter().any(|what| what == "Secret/db"),
+                "the cell still has the objects"
+            );
         }
         // A binding that outlived its copy (fact 14), and a copy without its label.
         apply(&world.hub, lost_binding(&gone.1)).await;
@@ -121,7 +124,10 @@ fn hub_objects_of_a_namespace_deleted_during_downtime_are_swept() {
         .await;
         assert!(get(&world.hub, "Namespace", "", &gone.1).await.is_some(), "hub namespaces stay");
         let kept = get(&world.hub, "Namespace", "", &stays.1).await.unwrap();
-        assert!(kept.annotations().contains_key("compute.datumapis.com/kept-by"), "it says who keeps it: {kept:?}");
+        assert!(
+            kept.annotations().contains_key("compute.datumapis.com/kept-by"),
+            "the annotation names the finalizers: {kept:?}"
+        );
         rights::shown(&world, world.since(), "hub_objects_of_a_namespace_deleted_during_downtime_are_swept");
         for (ns, _) in [anew, stays] {
             delete(&world.project, "Workload", ns, "web").await;

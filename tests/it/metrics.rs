@@ -119,7 +119,7 @@ fn metrics_table_names_every_metric() {
     assert_eq!(named, registered);
     for (name, seen) in METRICS {
         if let Elsewhere(source) = seen {
-            assert!(source.contains(name), "{name} is not looked at where the table says");
+            assert!(source.contains(name), "{name} is not checked by the listed test");
         }
     }
 }

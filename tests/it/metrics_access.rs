@@ -108,14 +108,14 @@ fn metrics_are_readable_only_with_permission_of_the_api_server() {
             assert_eq!(scrape(port, token, &Trust::Nobody).await.map(drop), Err(code), "{token:.10}");
         }
         let answer = plain(port).await;
-        assert!(!answer.contains("200") && !answer.contains("compute_"), "plain where nobody asked for it: {answer}");
+        assert!(!answer.contains("200") && !answer.contains("compute_"), "plain HTTP without the flag: {answer}");
         let text = scrape(port, &reader, &Trust::Nobody).await.unwrap();
         assert!(
             text.contains(&format!("{GOOD_UNTIL}{{certificate=\"metrics\"}}")),
-            "of the one made at the start: {text}"
+            "of the certificate that was made at the start: {text}"
         );
         let own = world.operators[1].metrics().await.unwrap();
-        assert!(own.contains("leader_election_master_status"), "and plain where somebody did");
+        assert!(own.contains("leader_election_master_status"), "plain HTTP with the flag");
         rights::shown(&world, since, TEST);
 
         // Many scrapes cause few token reviews.
@@ -170,7 +170,7 @@ fn metrics_certificate_change_fails_no_scrape() {
         let token = account(&world.project, "scraper").await;
         allow(&world.project, "scraper").await;
         // As with the Go operator, the manager serves metrics before it has a certificate. No client can verify it yet.
-        eventually("metrics are told before there is a certificate", || async {
+        eventually("metrics are served before a certificate exists", || async {
             scrape(port, &token, &Trust::Nobody).await.map_err(|code| code.to_string())
         })
         .await;
@@ -231,7 +231,7 @@ fn metrics_certificate_change_fails_no_scrape() {
         std::fs::write(dir.join("own.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
         std::fs::write(dir.join("own.key"), key.serialize_pem()).unwrap();
         put(&dir, &certificates, "own");
-        eventually("the end of another certificate is told", || async {
+        eventually("the expiry of the other certificate is exported", || async {
             let text = scrape(port, &token, &Trust::Nobody).await.map_err(|code| code.to_string())?;
             if text.contains(&good_until("1893456000")) { Ok(()) } else { Err(text) }
         })

@@ -206,7 +206,7 @@ fn migration_to_dependencies_cut_at_any_write_removes_no_copy() {
         }
         // Real Karmada may write removed marks back later.
         let settled = Duration::from_secs(if world.bed.stand_in().is_some() { 2 } else { 60 });
-        never_within(settled, "what a claim left comes back", || async {
+        never_within(settled, "the residue of a claim returns", || async {
             for (writes, place) in &places {
                 if let Err(why) = migrated(&world, &place.hub).await {
                     return Some(format!("cut after write {writes}: {why}"));
@@ -271,7 +271,7 @@ fn rollback_to_claims_warns_and_migration_forward_recovers() {
             |cell: Client, hub: String| async move { get(&cell, "Secret", &hub, "db").await.and_then(|s| s.uid()) };
         let copies = [uid_on(world.dfw.clone(), hub.clone()).await, uid_on(world.ord.clone(), hub.clone()).await];
         world.restart_manager(&["--referenced-data-propagation=selectors"]).await;
-        let warned = eventually("it is told what will be lost", || async {
+        let warned = eventually("the coming loss is reported", || async {
             let events = list(&world.hub, "Event", &hub).await;
             let warning = events.iter().find(|event| event.data["reason"] == "DataWillBeLost");
             warning
@@ -292,7 +292,7 @@ fn rollback_to_claims_warns_and_migration_forward_recovers() {
             if get(&loser, "Secret", &hub, "db").await.is_none() { Ok(()) } else { Err(status(&world)) }
         })
         .await;
-        eventually("its deployment says why", || async {
+        eventually("its deployment reports the reason", || async {
             let name = format!("web-p-{city}");
             let wd = get(&world.project, "WorkloadDeployment", &ns, &name).await.ok_or("gone")?;
             let condition = condition(&wd, "Federated");
@@ -310,7 +310,7 @@ fn rollback_to_claims_warns_and_migration_forward_recovers() {
         world.bed.stop_stand_in();
         leave_residue(&world, &hub).await;
         world.restart_manager(&[]).await;
-        eventually("what the claim has left is undone", || migrated(&world, &hub)).await;
+        eventually("the residue of the claim is removed", || migrated(&world, &hub)).await;
     });
 }
 
@@ -346,7 +346,7 @@ fn migration_to_dependencies_without_karmada_support_is_refused() {
         world.bed.stand_in().unwrap().propagate_deps(false);
         let (seen, watching) = watch_copy(&world.dfw, &hub);
         world.restart_manager(&[]).await;
-        eventually("it is told and counted", || async {
+        eventually("it is reported and counted", || async {
             let mut events = Vec::new();
             for hub in [&hub, &other_hub] {
                 events.extend(list(&world.hub, "Event", hub).await);
@@ -372,7 +372,7 @@ fn migration_to_dependencies_without_karmada_support_is_refused() {
             asking
         };
         let asks = asking().await;
-        assert!((1..=3).contains(&asks), "a few ask, one after the other, and the rest is left as it is: {asks}");
+        assert!((1..=3).contains(&asks), "only a few policies are probed, one after the other: {asks}");
         assert!(status(&world).contains("Karmada does not bring dependencies"), "{}", status(&world));
         // After the repair of Karmada, the migration continues by itself.
         world.bed.stand_in().unwrap().propagate_deps(true);

@@ -104,7 +104,7 @@ fn deployment_claimed_by_a_foreign_policy_does_not_pin_the_city() {
             ready(&world, &ns, "first", 1).await;
             foreign_policy(&world, &hub, kind, "web-p-dfw").await;
             start(&world, &ns, "web", &["dfw"]).await;
-            eventually("the claim is told", || async {
+            eventually("the claim is reported", || async {
                 let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("no deployment")?;
                 let condition = condition(&wd, "Federated");
                 let names =
@@ -155,10 +155,10 @@ fn city_with_two_labelled_clusters_uses_one_in_every_namespace() {
         start(&world, &first, "web", &["dfw"]).await;
         ready(&world, &first, "web", 1).await;
         guarded(&world, &hub_of_first, "cell-dfw").await;
-        eventually("the choice is told on the policy", || async {
+        eventually("the choice is reported on the policy", || async {
             let events = list(&world.hub, "Event", &hub_of_first).await;
             let said = events.iter().find(|event| event.data["reason"] == "SeveralClusters");
-            let note = said.ok_or("not told")?.data["note"].to_string();
+            let note = said.ok_or("not reported")?.data["note"].to_string();
             if note.contains("Clusters cell-dfw, cell-ord") { Ok(()) } else { Err(note) }
         })
         .await;
@@ -188,7 +188,7 @@ fn waiting_city_with_two_newly_labelled_clusters_uses_one() {
             places.push((ns, hub));
         }
         for (ns, hub) in &places {
-            eventually("it is told what it waits for, and Karmada's scheduler has looked", || async {
+            eventually("the wait is reported, and Karmada's scheduler has run", || async {
                 let wd = get(&world.project, "WorkloadDeployment", ns, "web-p-dfw").await.ok_or("no deployment")?;
                 let told = condition(&wd, "Federated");
                 let binding = get(&world.hub, "ResourceBinding", hub, "web-p-dfw-workloaddeployment").await;
@@ -302,7 +302,7 @@ async fn spelt(world: &mut World, guard: bool) {
         assert_eq!((here.len(), uids(&world.ord, hub).await.len()), (2 * deployments, 0), "{here:?}");
         before.push(here);
     }
-    eventually("several spellings are told", || async {
+    eventually("several spellings are reported", || async {
         let events: Vec<DynamicObject> = list(&world.hub, "Event", &places[2].1).await;
         let said = events.iter().filter(|event| event.data["reason"] == "SeveralSpellings");
         let notes: Vec<String> = said.map(|event| event.data["note"].to_string()).collect();

@@ -69,7 +69,7 @@ fn migration_with_a_randomly_killed_manager_removes_no_copy() {
         }
         // Real Karmada may write removed marks back later.
         let settled = Duration::from_secs(if world.bed.stand_in().is_some() { 2 } else { 60 });
-        never_within(settled, "what a claim left comes back", || async { all_migrated(&world, &all).await.err() })
+        never_within(settled, "the residue of a claim returns", || async { all_migrated(&world, &all).await.err() })
             .await;
     });
 }

@@ -94,7 +94,7 @@ fn instance_name_held_by_a_terminating_one_is_awaited_and_blocks_nothing_else() 
         let mut object = deployment(&hub, "wd", "dfw");
         object["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": "whatever" });
         apply(&world.dfw, object).await;
-        eventually("the status says who is waited for", || async {
+        eventually("the status names the awaited Instance", || async {
             let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.ok_or("gone")?;
             let condition = condition(&wd, "ReplicasReady");
             let message = condition["message"].as_str().unwrap_or_default();
@@ -107,7 +107,7 @@ fn instance_name_held_by_a_terminating_one_is_awaited_and_blocks_nothing_else() 
         })
         .await;
         merge(&world.dfw, "Instance", &hub, "wd-0", json!({ "metadata": { "finalizers": null } })).await;
-        eventually("the new one is made", || async {
+        eventually("the new Instance is created", || async {
             let new = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?.uid();
             if new == old { Err("the old one".to_owned()) } else { Ok(()) }
         })
@@ -186,7 +186,7 @@ async fn reports_a_webhook_that_is_away(world: &World, ns: &str, away: Away<'_>)
     .await;
     eprintln!("{kind:?} in {namespace}: reported after {:.1} s", started.elapsed().as_secs_f64());
     webhook.end(client).await;
-    eventually(&format!("{of} {name} goes on"), || async {
+    eventually(&format!("{of} {name} continues"), || async {
         let said = said().await?;
         let left = said["message"].as_str().unwrap_or_default().contains(words);
         if said["status"] == "True" && !left { Ok(()) } else { Err(said.to_string()) }
@@ -249,7 +249,7 @@ async fn reports_a_mark_that_the_project_refuses(world: &World, ns: &str) {
         json!([{ "secretRef": { "name": "of-marked" } }]);
     apply(&world.project, uses).await;
     federated(world, ns, "marked-p-dfw", Some("ProjectRefused"), "not while the rule stands").await;
-    eventually("what is known of its data is reported beside it", || async {
+    eventually("the state of its data is reported too", || async {
         let deployment = get(&world.project, "WorkloadDeployment", ns, "marked-p-dfw").await.ok_or("none")?;
         let said = condition(&deployment, "ReferencedDataReady");
         if said["reason"] == "SourceNotFound" { Ok(()) } else { Err(said.to_string()) }

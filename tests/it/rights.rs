@@ -39,7 +39,7 @@ async fn makes_a_stray(world: &World, hub: &str) {
         "spec": first.data["spec"],
     });
     apply(&world.dfw, stray).await;
-    eventually("the stray is gone", || async {
+    eventually("the stray Instance is deleted", || async {
         let left = get(&world.dfw, "Instance", hub, "stray").await;
         if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
     })
@@ -81,7 +81,7 @@ async fn a_life(world: &World) {
         }),
     )
     .await;
-    eventually("the lost binding is gone", || async {
+    eventually("the lost binding is deleted", || async {
         let left = get(&world.hub, "ResourceBinding", &hub, "lost-configmap").await;
         if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
     })
@@ -111,11 +111,9 @@ fn role_rights_are_all_used_and_none_is_missing() {
                 let unused: Vec<_> =
                     rights.iter().filter(|right| !used.contains(*right) && !elsewhere.contains(*right)).collect();
                 let unknown: Vec<_> = elsewhere.difference(&rights).collect();
-                for (what, found) in [
-                    ("is used by nobody", unused),
-                    ("is no right of it", unknown),
-                    ("is lacked", lacked.iter().collect()),
-                ] {
+                for (what, found) in
+                    [("is not used", unused), ("is not granted", unknown), ("is missing", lacked.iter().collect())]
+                {
                     wrong.extend(found.iter().map(|right| format!("{role:?}: {right} {what}")));
                 }
             }
@@ -288,7 +286,7 @@ fn rarely_used_rights_are_proved_by_the_named_tests() {
     }
     for (role, right, test) in SELDOM {
         let home = texts.iter().find(|text| text.contains(&format!("fn {test}()")));
-        let home = home.unwrap_or_else(|| panic!("{role:?}: {right}: there is no test {test}"));
+        let home = home.unwrap_or_else(|| panic!("{role:?}: {right}: test {test} does not exist"));
         let shows = home.contains("rights::shown(") && home.contains(&format!("\"{test}\""));
         assert!(shows, "{test} does not show it");
     }

@@ -18,7 +18,7 @@ fn row_4_denied_quota_is_reported_on_instance_and_deployment() {
         let (ns, hub) = world.namespace("row-4").await;
         apply(&world.project, grant(&ns, 0)).await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
-        eventually("the denial is told", || async {
+        eventually("the denial is reported", || async {
             let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.ok_or("no instance")?;
             let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("no deployment")?;
             let said =
@@ -51,7 +51,7 @@ fn row_13_reference_being_resolved_is_unknown() {
         object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
             json!([{ "secretRef": { "name": "db" } }]);
         apply(&world.dfw, object).await;
-        eventually("nobody knows yet", || async {
+        eventually("the state is unknown", || async {
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("no instance")?;
             let said = [condition(&instance, "ReferencedDataReady"), condition(&instance, "Ready")];
             let unknown = said.iter().all(|c| c["status"] == "Unknown" && c["reason"] == "Resolving");
@@ -74,7 +74,7 @@ fn row_15_project_and_hub_without_the_cell_manager_are_cleaned_up() {
         let of_dfw = world.of_cell("dfw");
         world.operators[of_dfw].process.kill();
         delete(&world.project, "Namespace", "", &ns).await;
-        eventually("the project's namespace is gone, and the hub has nothing of it", || async {
+        eventually("the namespace and its hub objects are deleted", || async {
             let namespace = get(&world.project, "Namespace", "", &ns).await;
             let mut left: Vec<String> =
                 namespace.map(|namespace| namespace.data["status"].to_string()).into_iter().collect();

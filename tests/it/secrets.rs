@@ -144,14 +144,14 @@ fn secret_quoted_by_a_refusing_cell_shows_only_on_karmadas_binding() {
         )
         .await;
         apply(&world.project, using(&ns, &["dfw"])).await;
-        let told = eventually("the tenant is told that the cell refuses it", || async {
+        let told = eventually("the refusal by the cell is reported to the tenant", || async {
             let object = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("no deployment")?;
             let text = object.data["status"]["conditions"].to_string();
             if text.contains("the cluster refuses it") { Ok(text) } else { Err(text) }
         })
         .await;
         assert!(told.contains(&format!("ResourceBinding {hub}/db-secret on the hub")), "{told}");
-        eventually("its Instance says so", || async {
+        eventually("its Instance reports it", || async {
             let text = everything(&world.dfw, &hub, &["Instance"]).await;
             if text.contains("the cluster refuses it") { Ok(()) } else { Err(text) }
         })

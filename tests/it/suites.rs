@@ -37,7 +37,7 @@ fn suites() -> Vec<PathBuf> {
 #[test]
 fn suites_pass_the_chainsaw_linter() {
     let Some(program) = testbed::chainsaw::find() else {
-        skipped("chainsaw is not on the PATH, and CHAINSAW does not name it; .ci/tools brings it");
+        skipped("chainsaw is not on the PATH and not in CHAINSAW; .ci/tools installs it");
         return;
     };
     let suites = suites().into_iter().map(|suite| ("test", suite.join("chainsaw-test.yaml")));
@@ -64,13 +64,13 @@ fn suites_pass_on_the_testbed() {
             suites.on(&world.bed, &mut world.operators).await.unwrap();
             let are_others: Vec<bool> =
                 processes(world).iter().zip(before).map(|(now, before)| *now != before).collect();
-            assert_eq!(are_others, [true, true, false], "suites have management and dfw end and begin anew, not ord");
+            assert_eq!(are_others, [true, true, false], "suites restart management and dfw, not ord");
             return;
         }
         for suite in suites() {
             let name = suite.file_name().unwrap().to_str().unwrap().to_owned();
             if fs::read_to_string(suite.join("chainsaw-test.yaml")).unwrap().contains("\n    needs: chainsaw\n") {
-                skipped(&format!("suite {name} needs chainsaw, which is not on the PATH; .ci/tools brings it"));
+                skipped(&format!("suite {name} needs chainsaw, which is not on the PATH; .ci/tools installs it"));
                 continue;
             }
             eprintln!("suite {name}");

@@ -36,7 +36,7 @@ fn autoscaler_replicas_are_kept_only_with_autoscaling_requested() {
         let more =
             json!([{ "name": "p", "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1, "maxReplicas": 5 } }]);
         merge(&world.project, "Workload", &ns, "web", json!({ "spec": { "placements": more } })).await;
-        eventually("it is told", || async {
+        eventually("it is reported", || async {
             let workload = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
             let told = condition(&workload, "AutoscalingReady");
             if told["reason"] == "AutoscalingNotServed" { Ok(()) } else { Err(told.to_string()) }
@@ -94,7 +94,7 @@ fn manual_deployment_without_replicas_has_a_scale_on_its_cell() {
         })
         .await;
         let original = get(&world.project, "WorkloadDeployment", &ns, "wd").await.unwrap();
-        assert!(original.data["spec"]["replicas"].is_null(), "what the user wrote is left alone");
+        assert!(original.data["spec"]["replicas"].is_null(), "the user's spec is unchanged");
         delete(&world.project, "WorkloadDeployment", &ns, "wd").await;
     });
 }

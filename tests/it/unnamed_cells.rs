@@ -202,13 +202,15 @@ async fn the_holder_dies(world: &mut World, ns: &str, hub: &str, member: &str) {
     left["metadata"]["name"] = json!("web-p-dfw-9");
     left["metadata"]["labels"][UID] = json!(member);
     apply(&world.hub, left).await;
-    never("it goes", || async { get(&world.hub, "Instance", hub, "web-p-dfw-9").await.is_none().then_some("gone") })
-        .await;
+    never("the copy is deleted", || async {
+        get(&world.hub, "Instance", hub, "web-p-dfw-9").await.is_none().then_some("gone")
+    })
+    .await;
     // The Cluster stays. An administrator declares the cell dead, and the operator no longer waits for it.
     let given_up = json!({ "metadata": { "annotations": { "compute.datumapis.com/drain": "dead" } } });
     merge(&world.hub, "Cluster", "", "cell-ord", given_up).await;
     ready(world, ns, "held", 1).await;
-    eventually("what the dead cell has shown goes", || async {
+    eventually("the copy of the dead cell is deleted", || async {
         let copy = get(&world.hub, "Instance", hub, "web-p-dfw-9").await;
         copy.map_or(Ok(()), |copy| Err(format!("{:?}", copy.labels())))
     })
@@ -258,10 +260,10 @@ fn claim_of_a_removed_member_is_freed_after_the_hand_over() {
         ready(&world, &ns, "web", 1).await;
         let copy = get(&world.hub, "Instance", &hub, "web-p-dfw-0").await.unwrap();
         assert!(!copy.annotations().contains_key("compute.datumapis.com/former-cell"), "it is done once");
-        eventually("it is told", || async {
+        eventually("it is reported", || async {
             let events = list(&world.project, "Event", &ns).await;
             let told = events.iter().filter(|event| event.data["reason"] == "ClaimFreed").count();
-            if told == 1 { Ok(()) } else { Err(format!("{told} events")) }
+            if told == 1 { Ok(()) } else { Err(format!("{told} Events")) }
         })
         .await;
         let freed = get(&world.project, "ResourceClaim", &ns, "instance-web-p-dfw-0").await.unwrap();
@@ -270,7 +272,7 @@ fn claim_of_a_removed_member_is_freed_after_the_hand_over() {
         let mut wanted = once(&ns, "create", &["web-p-dfw-0", "held-p-dfw-0"]);
         wanted.extend(once(&ns, "delete", &["web-p-dfw-0"]));
         *wanted.get_mut(&(ns.clone(), "instance-web-p-dfw-0".into(), "create".into())).unwrap() += 1;
-        eventually("the other waits, and says for whom", || async {
+        eventually("the other Instance waits, and names the holder", || async {
             let shown = get(&world.project, "Instance", &ns, "held-p-dfw-0").await.ok_or("not shown")?;
             let said = condition(&shown, "QuotaGranted");
             let right = said["reason"] == "QuotaClaimHeld" && said["message"].to_string().contains("cell-ord");

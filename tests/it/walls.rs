@@ -191,7 +191,7 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
                 o["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = long;
             }),
         ),
-        ("one under a name of its own", "a cell makes an Instance under the name", made(&|_| ())),
+        ("one under its own name", "a cell makes an Instance under the name", made(&|_| ())),
         (
             "one of many",
             "0 to 999",
@@ -251,7 +251,7 @@ async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
     let kept = own.get_metadata(INSTANCE).await.unwrap().annotations().get(FORMER).cloned();
     for former in [kept.map_or(Value::Null, Value::String), Value::Null] {
         let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&says(former.clone()))).await);
-        assert_eq!(refused, None, "{former}: it stays, or goes");
+        assert_eq!(refused, None, "{former}: it is kept or removed");
     }
 }
 
@@ -273,7 +273,7 @@ async fn steers_nothing_of_karmada(world: &World, hub: &str, own: &kube::Api<Dyn
     merge(&world.hub, "Instance", hub, INSTANCE, by_admin(json!("Never"))).await;
     for (value, expected) in [(json!("Never"), true), (Value::Null, true), (json!("Always"), false)] {
         let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&puts("labels", value.clone()))).await);
-        assert_eq!(refused.is_none(), expected, "{value}: it stays, or goes: {refused:?}");
+        assert_eq!(refused.is_none(), expected, "{value}: it is kept or removed: {refused:?}");
     }
     merge(&world.hub, "Instance", hub, INSTANCE, by_admin(Value::Null)).await;
 }
@@ -352,7 +352,7 @@ fn cell_cannot_write_instances_of_another_and_management_hands_over() {
         merge(&world.hub, "Instance", &hub, INSTANCE, former).await;
         delete(&world.dfw, "Instance", &hub, INSTANCE).await;
         let handed = written_back(&world, &hub, &uids["dfw"]).await;
-        assert_eq!(handed.uid(), held.uid(), "handed over, not made anew");
+        assert_eq!(handed.uid(), held.uid(), "handed over, not recreated");
         assert_eq!(handed.annotations().get(FORMER).map(String::as_str), Some("the-former"));
         says_nothing_of_former_cells(&holder).await;
         ready(&world, &ns, "web", 1).await;
@@ -361,7 +361,7 @@ fn cell_cannot_write_instances_of_another_and_management_hands_over() {
         own["metadata"]["name"] = json!("web-p-dfw-7");
         own["metadata"]["labels"][CELL] = json!("the-former");
         apply(&world.hub, own).await;
-        eventually("what nobody has is shown no more", || async {
+        eventually("projections without a source are deleted", || async {
             let left = (list(&world.hub, "Instance", &hub).await, list(&world.project, "Instance", &ns).await);
             if (left.0.len(), left.1.len()) == (1, 1) { Ok(()) } else { Err(format!("{left:?}")) }
         })

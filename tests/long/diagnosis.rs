@@ -39,7 +39,7 @@ impl Stage {
             if told["reason"] == reason {
                 return told["message"].as_str().unwrap().to_owned();
             }
-            assert!(began.elapsed() < told_within(self), "{name} does not say {type_} {reason}, but {told}");
+            assert!(began.elapsed() < told_within(self), "{name} does not report {type_} {reason}, but {told}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -113,7 +113,7 @@ async fn no_cluster(stage: &Stage) {
     assert!(told.contains("topology.datum.net/city-code=lhr"), "{told}");
     let waits = stage.says(&wd, "ReferencedDataReady", "AwaitingPropagation").await;
     assert!(waits.contains("NoClusterForCity") && waits.contains(&told), "{waits}");
-    eventually("it is told once as an Event, and on the Workload", || async {
+    eventually("it is reported once as an Event, and on the Workload", || async {
         let events = stage.events(&wd).await;
         let workload = get(&stage.world.project, "Workload", &stage.ns, "city").await.ok_or("no workload")?;
         let told = condition(&workload, "Available");
@@ -227,7 +227,7 @@ async fn feature_off(stage: &Stage) {
     let wd = stage.start("feature", "dfw").await;
     let told = stage.says(&wd, "Federated", "DependenciesNotPropagated").await;
     assert!(told.contains("feature gate PropagateDeps"), "{told}");
-    eventually("the Instance on the cell says it as well", || async {
+    eventually("the Instance on the cell reports it too", || async {
         let instance =
             get(&stage.world.dfw, "Instance", &stage.hub, &format!("{wd}-0")).await.ok_or("it is not there")?;
         let waits = condition(&instance, "ReferencedDataReady");
@@ -246,7 +246,7 @@ async fn binding_missing(stage: &Stage) {
     for binding in ["lost-p-dfw-workloaddeployment", "lost-data-secret"] {
         delete(&stage.world.hub, "ResourceBinding", &stage.hub, binding).await;
         let began = Instant::now();
-        eventually(&format!("{binding} is missed, and made anew"), || async {
+        eventually(&format!("{binding} is reported missing and recreated"), || async {
             let events = list(&stage.world.project, "Event", &stage.ns).await;
             let told = |reason: &str, text: &str| {
                 let note =

@@ -75,7 +75,7 @@ impl Obstacle {
                     plane.start_api_server().unwrap();
                     plane.wait_ready().await.unwrap();
                 }
-                eventually("the Cluster says so", || async {
+                eventually("the Cluster reports it", || async {
                     let cluster = get(&hub, "Cluster", "", &cluster).await.ok_or("gone")?;
                     let told = condition(&cluster, "Ready");
                     let is_ready = told["status"] == "True";
@@ -195,7 +195,7 @@ impl Stage {
 
     /// Waits until the gauge counts one drain in this state, or none.
     pub async fn state(&self, state: Option<&str>) {
-        eventually(&format!("the gauge says {state:?}"), || async {
+        eventually(&format!("the gauge has {state:?}"), || async {
             let text = self.world.operators[0].metrics().await.map_err(|error| error.to_string())?;
             let drains: Vec<&str> =
                 text.lines().filter(|line| line.starts_with("compute_federation_drains{")).collect();
@@ -253,7 +253,7 @@ impl Stage {
         let mut definition = definitions.get(name).await.unwrap();
         definition.data["spec"]["versions"][0]["served"] = json!(served);
         definitions.replace(name, &PostParams::default(), &definition).await.unwrap();
-        eventually("the Cluster says so", || async {
+        eventually("the Cluster reports it", || async {
             let cluster = get(&self.world.hub, "Cluster", "", &self.to.cluster()).await.ok_or("gone")?;
             let found = cluster.data["status"]["apiEnablements"].to_string().contains("WorkloadDeployment");
             if found == served { Ok(()) } else { Err(format!("served: {found}")) }
@@ -263,7 +263,7 @@ impl Stage {
 
     /// Waits until an Event on the old cluster reports the reason.
     pub async fn told_on_the_cluster(&self, reason: &str, why: &str) {
-        eventually(&format!("{reason} is told on the Cluster: {why}"), || async {
+        eventually(&format!("{reason} is reported on the Cluster: {why}"), || async {
             let events = list(&self.world.hub, "Event", "default").await;
             let said = events.iter().filter(|event| event.data["reason"] == reason);
             let said: Vec<&str> = said.filter_map(|event| event.data["note"].as_str()).collect();
@@ -275,7 +275,7 @@ impl Stage {
     /// Waits until every deployment reports why it has not moved.
     async fn told_on_deployments(&self, why: &str) {
         for place in &self.places {
-            eventually("the deployment says why it is still there", || async {
+            eventually("the deployment reports the reason of the delay", || async {
                 let wd = get(&self.world.project, "WorkloadDeployment", &place.ns, &place.deployment).await;
                 let told = condition(&wd.ok_or("no deployment")?, "Federated");
                 let message = told["message"].as_str().unwrap_or_default();

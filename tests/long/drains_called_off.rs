@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Waits until the first group in each namespace's policy has a name with this part.
 async fn policies_say(stage: &Stage, group: &str) {
     for place in &stage.places {
-        eventually(&format!("the policy says {group}"), || async {
+        eventually(&format!("the policy has {group}"), || async {
             let policy = get(&stage.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await.ok_or("no policy")?;
             let name = policy.data["spec"]["placement"]["clusterAffinities"][0]["affinityName"].to_string();
             if name.contains(group) { Ok(()) } else { Err(name) }
@@ -34,7 +34,7 @@ fn drain_cancelled_during_a_scheduler_outage_moves_nothing() {
         stage.world.bed.restart_stand_in().await.unwrap();
         stage.settled(stage.from, stage.to).await;
         tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
-        assert_eq!(stage.all(stage.from).await, before, "what has not moved stays");
+        assert_eq!(stage.all(stage.from).await, before, "deployments that have not moved stay");
         stage.state(None).await;
     });
 }

@@ -54,7 +54,7 @@ fn drain_of_a_shared_city_waits_until_the_other_cluster_runs_it() {
         let successor = stage.all(stage.to).await;
         Obstacle::Provider.set(&mut stage, false).await;
         stage.settled(stage.to, stage.from).await;
-        assert_eq!(stage.all(stage.to).await, successor, "what runs there is not made anew");
+        assert_eq!(stage.all(stage.to).await, successor, "running objects are not recreated");
         stage.state(None).await;
     });
 }

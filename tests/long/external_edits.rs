@@ -41,7 +41,7 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
 }
 
 async fn says(world: &World, ns: &str, wd: &str, reason: &str) -> String {
-    eventually(&format!("{wd} says Federated {reason}"), || async {
+    eventually(&format!("{wd} reports Federated {reason}"), || async {
         let object = get(&world.project, "WorkloadDeployment", ns, wd).await.ok_or("no deployment")?;
         let condition = condition(&object, "Federated");
         if condition["reason"] == reason {
@@ -78,7 +78,7 @@ fn guarded_city_with_a_changed_label_stays() {
         label(&world.hub, "cell-dfw", None).await;
         let message = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
         assert!(message.contains("Cluster cell-dfw has it") && message.contains("does not carry it"), "{message}");
-        eventually("it is told on the Cluster, and counted", || async {
+        eventually("it is reported on the Cluster, and counted", || async {
             let events = list(&world.hub, "Event", "default").await;
             let on = |event: &kube::api::DynamicObject| {
                 event.data["regarding"]["name"] == "cell-dfw" && event.data["reason"] == "CityLabelLost"
@@ -92,7 +92,7 @@ fn guarded_city_with_a_changed_label_stays() {
         })
         .await;
         label(&world.hub, "cell-dfw", Some("lhr")).await;
-        eventually("the wrong label is told", || async {
+        eventually("the wrong label is reported", || async {
             let message = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
             if message.contains("says lhr") { Ok(()) } else { Err(message) }
         })
@@ -314,7 +314,7 @@ fn externally_deleted_objects_return_and_others_are_untouched() {
             assert!(began.elapsed() < promised(MENDED), "fact {fact}: {:?}", began.elapsed());
             // Real Karmada recreates a binding by itself if a status of its template arrives at that moment.
             if *is_repaired && world.bed.stand_in().is_some() {
-                assert!(repairs(&world).await > repaired, "fact {fact}: nobody counted the repair");
+                assert!(repairs(&world).await > repaired, "fact {fact}: the repair was not counted");
             }
             before = after;
         }
@@ -336,7 +336,7 @@ fn externally_deleted_objects_return_and_others_are_untouched() {
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..1500))).await;
         }
-        assert!(taken > 0, "none of {count} edits took anything away");
+        assert!(taken > 0, "none of {count} edits removed an object");
         let began = Instant::now();
         ready(&world, &ns, "web", 2).await;
         says(&world, &ns, "web-p-dfw", "Propagated").await;

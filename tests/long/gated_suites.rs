@@ -12,7 +12,7 @@ use crate::common::{
 #[test]
 fn gated_suites_pass_on_the_testbed() {
     let Some(program) = testbed::chainsaw::find() else {
-        skipped("chainsaw is not on the PATH, and CHAINSAW does not name it; .ci/tools brings it");
+        skipped("chainsaw is not on the PATH and not in CHAINSAW; .ci/tools installs it");
         return;
     };
     RUNTIME.block_on(async {

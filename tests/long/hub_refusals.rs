@@ -15,7 +15,7 @@ const GROUP: &str = "compute.datumapis.com";
 
 /// Waits until `Federated` of the deployment has this reason and contains these words.
 async fn federated(world: &World, ns: &str, name: &str, reason: &str, words: &str) {
-    eventually(&format!("{name} says {reason}: {words}"), || async {
+    eventually(&format!("{name} reports {reason}: {words}"), || async {
         let wd = get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("gone")?;
         let said = condition(&wd, "Federated");
         let text = said["message"].as_str().unwrap_or_default();
@@ -42,7 +42,7 @@ async fn refused(world: &World, ns: &str, hub: &str) {
         federated(world, ns, name, "HubRefused", "not while the rule stands").await;
         assert_eq!(events(world, ns, name, "HubRefused").await, 1);
     }
-    eventually("the Workload says it, and that it is available", || async {
+    eventually("the Workload reports it, and that it is available", || async {
         let said = condition(&get(&world.project, "Workload", ns, "web").await.ok_or("gone")?, "Available");
         let says = said["message"].as_str().is_some_and(|text| text.contains("not while the rule stands"));
         if says && said["status"] == "True" { Ok(()) } else { Err(said.to_string()) }
@@ -51,7 +51,7 @@ async fn refused(world: &World, ns: &str, hub: &str) {
     rule.end(&world.hub).await;
     ready(world, ns, "web", 2).await;
     federated(world, ns, "new", "Propagated", "").await;
-    assert_eq!(events(world, ns, "new", "HubRefused").await, 1, "it was tried again and again, and told once");
+    assert_eq!(events(world, ns, "new", "HubRefused").await, 1, "it was retried, and reported once");
 }
 
 /// The hub refuses the policy of a city.
@@ -83,7 +83,7 @@ async fn held(world: &World, ns: &str, hub: &str) {
     federated(world, ns, "new", "HubCopyHeld", "finalizers example.com/hold").await;
     delete(&world.project, "Workload", ns, "web").await;
     federated(world, ns, "web-p-dfw", "HubCopyHeld", "finalizers example.com/hold").await;
-    eventually("the Workload says what it waits for", || async {
+    eventually("the Workload reports its wait", || async {
         let said = condition(&get(&world.project, "Workload", ns, "web").await.ok_or("gone")?, "Available");
         let says = said["message"].as_str().is_some_and(|text| text.contains("web-p-dfw: it stays until its copy"));
         if says && said["reason"] == "HubCopyHeld" { Ok(()) } else { Err(said.to_string()) }
@@ -102,7 +102,7 @@ async fn namespace_goes(world: &World, ns: &str, hub: &str) {
         "metadata": { "namespace": hub, "name": "thing", "finalizers": ["example.com/hold"] },
     });
     apply(&world.hub, thing).await;
-    eventually("the namespace goes", || async {
+    eventually("the namespace is deleted", || async {
         let label = json!({ "metadata": { "labels": { "resourcetemplate.karmada.io/deletion-protected": null } } });
         merge(&world.hub, "Namespace", "", hub, label).await;
         let _ = api(&world.hub, "Namespace", "").delete(hub, &DeleteParams::default()).await; // the label may be back

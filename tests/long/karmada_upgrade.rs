@@ -93,7 +93,7 @@ fn karmada_upgrade_changes_no_uid() {
         apply(&world.project, using(&other, "web")).await;
         ready(&world, &other, "web", 2).await;
         arrived(&world, &other_hub, "two", "1").await;
-        never_within(WATCHED, "something is made anew, goes or comes", || async {
+        never_within(WATCHED, "an object is recreated, deleted or added", || async {
             let now = uids(&world, &ns, &hub).await;
             (now != before).then(|| {
                 let is_new = |(what, uid): &(&String, &String)| before.get(*what) != Some(*uid);
@@ -111,7 +111,7 @@ fn karmada_upgrade_changes_no_uid() {
             delete(&world.project, "Workload", ns, "web").await;
         }
         for (ns, hub) in [(&ns, &hub), (&other, &other_hub)] {
-            eventually("all of it is gone", || world.is_clean(ns, hub)).await;
+            eventually("all objects are deleted", || world.is_clean(ns, hub)).await;
         }
     });
 }

@@ -72,7 +72,7 @@ fn works_of_deleted_objects_are_reported_and_forgotten_ones_deleted() {
             "spec": { "workload": { "manifests": [copy] } },
         });
         apply(&world.hub, work).await;
-        eventually("it is gone from the hub", || async {
+        eventually("it is deleted from the hub", || async {
             let left = get(&world.hub, "Work", "karmada-es-cell-ord", "forgotten-1").await;
             if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
         })
@@ -92,7 +92,7 @@ fn works_of_deleted_objects_are_reported_and_forgotten_ones_deleted() {
         .await;
         delete(&world.project, "WorkloadDeployment", &ns, "gone").await;
         eventually("it is counted, and nothing else is", || kept(&world, 1)).await;
-        eventually("it is told on the hub namespace", || async {
+        eventually("it is reported on the hub namespace", || async {
             let events = list(&world.hub, "Event", "default").await;
             let of = |event: &&DynamicObject| {
                 event.data["reason"] == "LeftOnCluster" && event.data["regarding"]["name"] == hub.as_str()

@@ -13,7 +13,7 @@ use crate::common::{
 
 /// Returns the companion's list of users, and its version.
 async fn listed(world: &World, hub: &str) -> Result<(Value, String), String> {
-    let companion = get(&world.hub, "Secret", hub, "db").await.ok_or("there is no companion")?;
+    let companion = get(&world.hub, "Secret", hub, "db").await.ok_or("the companion does not exist")?;
     let text = &companion.annotations()["compute.datumapis.com/referenced-by"];
     Ok((serde_json::from_str(text).map_err(|e| e.to_string())?, companion.resource_version().unwrap_or_default()))
 }

@@ -192,7 +192,7 @@ fn hostile_tenant_and_cell_keep_operators_within_the_memory_limit() {
             bed.meters[operator] = Meter::of(bed.world.operators[operator].process.pid());
         }
         bed.holders.clear();
-        bed.goes_on("started anew beside all of it").await;
+        bed.goes_on("restarted with all objects present").await;
         assert!(get(&alpha, "Workload", "large", "wide").await.is_some());
     });
 }

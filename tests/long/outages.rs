@@ -90,7 +90,7 @@ fn quota_gate_with_a_spec_changed_after_the_grant_stays_closed() {
         assert!(edited.metadata.generation > instance.metadata.generation);
         assert!(gates(&edited).contains(&json!("Quota")));
         start_cell(&mut world).await;
-        let second = eventually("it is claimed anew", || async {
+        let second = eventually("a new claim is created", || async {
             let claim = get(&world.project, "ResourceClaim", &ns, claim).await.ok_or("none")?;
             if claim.uid() == first.uid() { Err("the old one".to_owned()) } else { Ok(claim) }
         })
@@ -100,13 +100,13 @@ fn quota_gate_with_a_spec_changed_after_the_grant_stays_closed() {
         assert_eq!(amounts, [1, 4000, 8192]);
         eventually("the grant of old counts no more", || async {
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
-            assert!(gates(&instance).contains(&json!("Quota")), "opened for what was not granted");
+            assert!(gates(&instance).contains(&json!("Quota")), "the gate was opened without a grant");
             let condition = condition(&instance, "QuotaGranted");
             if condition["status"] == "Unknown" { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(granted())).await.unwrap();
-        eventually("granted for what it is, it runs", || async {
+        eventually("the Instance runs after the grant", || async {
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
             if condition(&instance, "Ready")["status"] == "True" { Ok(()) } else { Err(instance.data.to_string()) }
         })
@@ -189,7 +189,7 @@ fn outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
             json!({ "spec": { "runtime": { "sandbox": { "containers": broken } } } }),
         )
         .await;
-        eventually("the one that goes says what it waits for", || async {
+        eventually("the terminating Instance reports its wait", || async {
             let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-2").await.ok_or("it did not wait")?;
             let condition = condition(&instance, "QuotaGranted");
             let text = condition["message"].as_str().unwrap_or_default().to_owned();
@@ -223,7 +223,7 @@ fn outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
         let mended = json!({ "spec": { "runtime": { "sandbox": { "containers": whole } } } });
         merge(&world.dfw, "Instance", &hub, "web-p-dfw-1", mended).await;
         world.bed.milo.as_ref().unwrap().set("single", Reach::Served);
-        eventually("the deleted one is made anew, with a claim of its own", || async {
+        eventually("the deleted Instance is recreated with a new claim", || async {
             let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-2").await.ok_or("none")?;
             let (own, made) = (uids(&world, "ResourceClaim", &ns).await, instance.uid() != victim.uid());
             if made && own.len() == 3 && own != claims { Ok(()) } else { Err(format!("{made} {own:?}")) }
@@ -282,7 +282,7 @@ fn unreachable_cell_is_reported_as_unknown_to_the_tenant() {
 
 /// Waits until `Federated` of a deployment has this reason. Returns the condition.
 async fn federated(world: &World, ns: &str, name: &str, reason: &str) -> Value {
-    eventually(&format!("{name} says {reason}"), || async {
+    eventually(&format!("{name} reports {reason}"), || async {
         let wd = get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("gone")?;
         let said = condition(&wd, "Federated");
         if said["reason"] == reason { Ok(said) } else { Err(said.to_string()) }
@@ -327,7 +327,7 @@ fn hub_outage_is_reported_and_loses_nothing() {
             );
         }
         assert!(away.elapsed() < promised(Duration::from_secs(20)), "{:?}", away.elapsed());
-        eventually("its Workload says so, and is not told as down", || async {
+        eventually("its Workload reports it, and is not reported as down", || async {
             let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
             let said = condition(&object, "Available");
             assert_eq!(said["status"], "True", "{said}");
@@ -335,7 +335,7 @@ fn hub_outage_is_reported_and_loses_nothing() {
             if says && object.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(said.to_string()) }
         })
         .await;
-        crate::common::never("more is said of it", || async {
+        crate::common::never("the status is written again", || async {
             let writes = told(&audit);
             writes.values().any(|count| *count > 1).then_some(writes)
         })
@@ -354,7 +354,7 @@ fn hub_outage_is_reported_and_loses_nothing() {
             }
         })
         .await;
-        assert_eq!(world.operators[0].probe("/healthz").await.unwrap().0, 200, "being restarted would help nobody");
+        assert_eq!(world.operators[0].probe("/healthz").await.unwrap().0, 200, "a restart would not help");
         // A manager that starts during the outage does not know the hub's state. It reports that on new deployments.
         world.operators[0].process.kill();
         world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();

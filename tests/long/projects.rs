@@ -153,7 +153,7 @@ fn silent_away_or_incomplete_project_delays_no_other() {
             apply(&alpha, workload("calm", &name, &["dfw"], 1)).await;
             served(&alpha, "calm", &format!("{name}-p-dfw")).await;
             assert!(began.elapsed() < promised(Duration::from_secs(10)), "{reach:?}: {:?}", began.elapsed());
-            eventually("ready all the while, and who is not is named", || async {
+            eventually("ready, and the silent project is named", || async {
                 let (code, body) = world.operators[0].probe("/readyz").await.map_err(|e| e.to_string())?;
                 let named = ["list locationbindings.networking.datumapis.com in project incomplete", "in project beta"];
                 if code == 200 && named.iter().all(|name| body.contains(name)) {

@@ -65,7 +65,7 @@ impl Load {
             (&world.project, ns, "Workload", name.clone()),
             (&world.hub, hub, "WorkloadDeployment", format!("{name}-p-dfw")),
         ] {
-            eventually(&format!("{kind} {name} is gone"), || async {
+            eventually(&format!("{kind} {name} is deleted"), || async {
                 get(client, kind, namespace, &name).await.map_or(Ok(()), |_| Err("still there".into()))
             })
             .await;
@@ -85,7 +85,7 @@ impl Load {
         eventually("one is kept from its city", || async {
             let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
             let told = text.lines().any(|line| line.starts_with("compute_federation_blocked_") && line.ends_with(" 1"));
-            if told { Ok(()) } else { Err("not told".to_owned()) }
+            if told { Ok(()) } else { Err("not exported".to_owned()) }
         })
         .await;
         delete(&world.project, "Workload", &ns, "nowhere").await;
@@ -116,7 +116,7 @@ fn documented() -> Vec<String> {
 #[test]
 fn prometheus_during_load_sees_every_metric_without_growth() {
     let Some(program) = program() else {
-        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
+        skipped("prometheus is not on the PATH and not in PROMETHEUS; .ci/tools installs it");
         return;
     };
     let minutes = std::env::var("MINUTES").map_or(2, |minutes| minutes.parse().unwrap());
@@ -161,7 +161,7 @@ fn prometheus_during_load_sees_every_metric_without_growth() {
 #[test]
 fn prometheus_with_the_service_monitor_settings_scrapes() {
     let Some(program) = program() else {
-        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
+        skipped("prometheus is not on the PATH and not in PROMETHEUS; .ci/tools installs it");
         return;
     };
     RUNTIME.block_on(async {
@@ -266,7 +266,7 @@ async fn all_is_told(prometheus: &Prometheus, run: &str) {
             missing.insert(name);
         }
     }
-    assert!(missing.is_empty(), "not told: {missing:?}");
+    assert!(missing.is_empty(), "not exported: {missing:?}");
 }
 
 /// Asserts that every panel of the dashboard has data, except for metrics that other tests provoke.

@@ -168,14 +168,11 @@ fn unavailable_karmada_is_awaited_without_repairs() {
         let changed = stage.all_say("DependenciesNotPropagated", CHANGED.len()).await;
         for name in CHANGED {
             let said = changed[name]["message"].as_str().unwrap();
-            assert!(said.ends_with("Karmada has not got to it"), "what ran accuses nobody: {said}");
+            assert!(said.ends_with("Karmada has not got to it"), "the running deployment blames no component: {said}");
         }
         let image = stage.all_say("NotApplied", 1).await;
         let said = image[NEW_IMAGE]["message"].as_str().unwrap();
-        assert!(
-            said.contains("as it was: its last change"),
-            "what it was before is not told as what it is to be: {said}"
-        );
+        assert!(said.contains("as it was: its last change"), "the old version is not reported as the new one: {said}");
         stage.deploy("new", count).await;
         let conditions = stage.all_say("BindingMissing", count).await;
         let is_changed = |name: &str| CHANGED.contains(&name) || name == NEW_IMAGE;
@@ -189,13 +186,13 @@ fn unavailable_karmada_is_awaited_without_repairs() {
             "{written:?}"
         );
         let events = stage.events().await;
-        assert!(events.is_empty(), "what is merely pending is no Event: {events:?}");
+        assert!(events.is_empty(), "a pending change sends no Event: {events:?}");
 
         // From now on there are no writes, however long it takes. `AWAY=600` makes it ten minutes.
         let away = std::env::var("AWAY").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(8);
         // In full size, reconciles are spread over a longer time.
         let silence = Duration::from_secs(if in_full { 60 } else { 2 });
-        let settled = eventually_within(stage.patience, "all that is to be said is said", || async {
+        let settled = eventually_within(stage.patience, "all statuses are written", || async {
             let before = writes_of(&project).len();
             tokio::time::sleep(silence).await; // no write in this time counts as settled
             if writes_of(&project).len() == before { Ok(before) } else { Err(before.to_string()) }
@@ -223,7 +220,7 @@ fn slow_karmada_gets_no_repairs() {
     RUNTIME.block_on(async {
         let (count, in_full) = size(40);
         let stage = Stage::start("slow", in_full, "").await;
-        let Some(karmada) = stage.world.bed.stand_in() else { skip!("real Karmada's pace is a flag of its own") };
+        let Some(karmada) = stage.world.bed.stand_in() else { skip!("only the stand-in can be slowed down") };
         stage.deploy("old", 4).await;
         stage.all_say("Propagated", 4).await;
         karmada.writes_per_second(Some(40));
@@ -233,10 +230,10 @@ fn slow_karmada_gets_no_repairs() {
         stage.all_say("Propagated", count + 4).await;
         karmada.writes_per_second(None);
         let written = copies(&hub, &stage.hub);
-        assert!(written.values().all(|writes| *writes <= 2), "made, and told of its data: {written:?}");
+        assert!(written.values().all(|writes| *writes <= 2), "created, and annotated with its data: {written:?}");
         stage.was_patient().await;
         let said = writes_of(&project).into_iter().filter(|w| w.resource == "workloaddeployments/status").count();
-        assert!(said > count + count / 2, "it was slow enough to be told: {said} status writes");
+        assert!(said > count + count / 2, "it was slow enough to be reported: {said} status writes");
     });
 }
 
@@ -293,7 +290,7 @@ fn bindings_deleted_in_bulk_are_repaired_one_by_one() {
             repaired += of("Repaired");
         }
         // One plan has this Event and BindingMissing. With the same name, this one was never stored.
-        assert!(repaired > 0, "no Event tells of a repair");
+        assert!(repaired > 0, "no Event reports a repair");
     });
 }
 

@@ -64,7 +64,7 @@ async fn reported(world: &World, hub: &str) -> String {
 
 /// Waits until a hub namespace has no copies.
 async fn all_gone(world: &World, hub: &str) {
-    eventually_within(GRACE + PATIENCE, "the copies are gone", || async {
+    eventually_within(GRACE + PATIENCE, "the copies are deleted", || async {
         let left = copies(world, hub).await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
@@ -161,7 +161,7 @@ fn copies_of_a_namespace_missing_in_a_restored_project_are_kept_for_the_grace() 
         all_on_the_hub(&world, &earlier).await;
         let snapshot = world.bed.snapshot().unwrap();
         delete(&world.project, "Namespace", "", &ns).await;
-        eventually("the namespace is gone", || async {
+        eventually("the namespace is deleted", || async {
             get(&world.project, "Namespace", "", &ns)
                 .await
                 .map_or(Ok(()), |still| Err(still.data["status"].to_string()))

@@ -65,7 +65,7 @@ impl Stage {
         for n in 0..DEPLOYMENTS {
             self.is_ready(&format!("late-{n}")).await;
         }
-        eventually("the deleted deployment is gone", || async {
+        eventually("the deployment is deleted", || async {
             let left = get(&self.world.dfw, "WorkloadDeployment", &self.hub, "leaves").await;
             left.map_or(Ok(()), |left| Err(format!("{:?}", left.finalizers())))
         })

@@ -29,7 +29,7 @@ async fn writes(world: &World, namespace: &str) -> usize {
 }
 
 async fn told(client: &Client, namespace: &str, name: &str) {
-    eventually(&format!("it is told on {name}"), || async {
+    eventually(&format!("it is reported on {name}"), || async {
         let events = list(client, "Event", namespace).await;
         let told = events.iter().filter(|event| event.data["reason"] == "WritesTakenBack");
         let on = told.filter(|event| event.data["regarding"]["name"] == name).count();
@@ -39,7 +39,7 @@ async fn told(client: &Client, namespace: &str, name: &str) {
 }
 
 async fn gauge(operator: &Operator, positive: bool) {
-    eventually("what is taken back is counted", || async {
+    eventually("the contested object is counted", || async {
         let text = operator.metrics().await.map_err(|error| error.to_string())?;
         let lines = text.lines().filter(|line| line.starts_with("compute_contested_objects{"));
         let counted: f64 = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
@@ -66,7 +66,7 @@ fn two_managers_of_one_cell_slow_down_their_conflict() {
         gauge(&world.operators[first], true).await;
         let uid = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().metadata.uid;
         drop(second);
-        eventually("the first one goes on", || async {
+        eventually("the first manager continues", || async {
             let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.ok_or("gone")?;
             let said = condition(&instance, "QuotaGranted");
             assert_eq!(instance.metadata.uid, uid, "it runs on");
@@ -105,7 +105,7 @@ fn go_manager_still_writing_a_status_is_answered_slowly() {
         let written = writes(&world, &hub).await;
         rival.abort();
         assert!(written < 20, "{written} writes to statuses in {WHILE:?}");
-        eventually("it says again what it knows", || async {
+        eventually("it reports its status again", || async {
             let live = get(&world.dfw, "WorkloadDeployment", &hub, "web-p-dfw").await.ok_or("gone")?;
             let said = condition(&live, "Available");
             if said["message"] == "1/1 instances are ready" { Ok(()) } else { Err(said.to_string()) }

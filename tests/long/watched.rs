@@ -87,7 +87,7 @@ impl Watched {
     /// Asserts that nothing was ever on two clusters, and that no Instance started before its Secret was there.
     pub fn was_in_order(&self) {
         let bindings = self.bindings.seen();
-        assert!(!bindings.is_empty(), "nobody has looked");
+        assert!(!bindings.is_empty(), "no binding was observed");
         for Version { object, .. } in &bindings {
             let clusters = object.data["spec"]["clusters"].as_array().map_or(0, Vec::len);
             assert!(clusters <= 1, "{} is on several: {}", object.name_any(), object.data["spec"]["clusters"]);

@@ -122,7 +122,7 @@ fn difference<'a>(was: &'a str, is: &'a str) -> (&'a str, &'a str) {
 
 /// Fields of plans that were added or removed on purpose, each with its reason. The comparison leaves them out.
 const FIELDS: [(&str, &str); 4] = [
-    ("\"lastDelivery\"", "the status records what was delivered last"),
+    ("\"lastDelivery\"", "the status records the last delivery"),
     ("last_delivery", "it was kept in memory, and the status has it now"),
     ("delivered_before", "it replaces the record in memory"),
     ("quiet", "it was read back from the condition's message"),

@@ -55,7 +55,7 @@ fn row(arg: &Arg, variables: &BTreeMap<String, String>) -> String {
         None => flag.clone(),
     };
     let former = arg.get_all_aliases().unwrap_or_default().into_iter().map(|name| format!(", `--{name}`"));
-    let help = arg.get_help().unwrap_or_else(|| panic!("{flag}: what is it?")).to_string().replace('\n', " ");
+    let help = arg.get_help().unwrap_or_else(|| panic!("{flag} has no help")).to_string().replace('\n', " ");
     let (meaning, default) = match help.split_once(DEFAULT) {
         Some((meaning, default)) => (meaning.to_owned(), default.trim_end_matches(']').to_owned()),
         None if arg.is_required_set() => (help, "none: it must be given".to_owned()),
@@ -86,7 +86,7 @@ fn commands(command: &Command, before: &str) -> String {
         if command.has_subcommands() {
             return commands(command, &name);
         }
-        let about = command.get_about().unwrap_or_else(|| panic!("{name}: what is it?"));
+        let about = command.get_about().unwrap_or_else(|| panic!("{name} has no description"));
         format!("\n## `{name}`\n\n{about}.\n{}", table(command, false, &BTreeMap::new()))
     };
     others.map(section).collect()
@@ -98,7 +98,7 @@ fn page() -> String {
     let known: Vec<String> =
         command.get_arguments().filter_map(Arg::get_long).map(|flag| format!("--{flag}")).collect();
     for flag in variables.keys() {
-        assert!(known.contains(flag), "the manifests give {flag}, which nobody knows");
+        assert!(known.contains(flag), "the manifests set the unknown flag {flag}");
     }
     let (shown, hidden) = (table(&command, false, &variables), table(&command, true, &variables));
     let others = commands(&command, "compute-operator");

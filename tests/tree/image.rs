@@ -110,7 +110,7 @@ pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
             "ENV" => own.extend(environment(&rest, source)),
             "WORKDIR" => assert_eq!(rest, "/src"),
             "FROM" => {}
-            other => panic!("{other}: teach this test what it does"),
+            other => panic!("{other}: add this instruction to the test"),
         }
     }
 }
@@ -182,6 +182,10 @@ fn image_holds_binary_and_authorities_and_runs_as_non_root() {
     let manager = fs::read_to_string(root().join("config/base/manager/manager.yaml")).unwrap();
     let [deployment] = &testbed::manifests::documents(&manager).unwrap()[..] else { panic!("one Deployment") };
     let pod = &deployment["spec"]["template"]["spec"];
-    assert_eq!(of("ENTRYPOINT").unwrap(), pod["containers"][0]["command"].to_string(), "what the manifests start");
+    assert_eq!(
+        of("ENTRYPOINT").unwrap(),
+        pod["containers"][0]["command"].to_string(),
+        "the manifests start the entry point"
+    );
     assert_eq!(pod["securityContext"]["runAsUser"], 65532);
 }

@@ -83,7 +83,7 @@ fn usual_place() -> PathBuf {
 #[tokio::test]
 async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
     let Some(image) = std::env::var_os("IMAGE") else {
-        skipped("the image's release build takes minutes; IMAGE=1 has it made and run");
+        skipped("the image's release build takes minutes; IMAGE=1 builds and runs it");
         return;
     };
     let held = Folder::new();
@@ -99,7 +99,7 @@ async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
         match from.rsplit('/').next().unwrap() {
             "compute-operator" => drop(fs::copy(&built, file).unwrap()),
             "ca-certificates.crt" => fs::write(file, "").unwrap(),
-            other => panic!("{other}: teach this test what the last stage holds"),
+            other => panic!("{other}: add this file of the last stage to the test"),
         }
     }
     fs::set_permissions(&held.0, fs::Permissions::from_mode(0o755)).unwrap();
@@ -124,7 +124,7 @@ async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
     fs::set_permissions(held.0.join("kubeconfig"), fs::Permissions::from_mode(0o644)).unwrap();
     let status = ["migration", "status", "--federation-kubeconfig=/kubeconfig"];
     let (good, said) = run(&held.0, &status);
-    assert!(!good && said.to_lowercase().contains("certificate"), "an authority that it does not know: {said}");
+    assert!(!good && said.to_lowercase().contains("certificate"), "an unknown authority: {said}");
     fs::copy(server.dir.join("ca.crt"), held.0.join(BUNDLE)).unwrap();
     let (good, said) = run(&held.0, &status);
     assert!(good, "{said}");
@@ -135,14 +135,14 @@ async fn image_binary_runs_alone_and_trusts_its_ca_bundle() {
 #[test]
 fn image_binary_rebuilt_in_another_folder_is_identical() {
     if std::env::var_os("IMAGE").is_none_or(|image| image != "1") {
-        skipped("two release builds take minutes; IMAGE=1 has them made and compared");
+        skipped("two release builds take minutes; IMAGE=1 builds and compares them");
         return;
     }
     let elsewhere = Folder::new();
     let built = [&usual_place(), &elsewhere.0].map(|place| fs::read(build(place)).unwrap());
     let sources = [&usual_place(), &elsewhere.0].map(|place| place.join("src"));
     let differ = Command::new("diff").arg("-rq").args(&sources).output().unwrap();
-    assert!(differ.status.success(), "changed meanwhile: {}", String::from_utf8_lossy(&differ.stdout));
+    assert!(differ.status.success(), "changed during the build: {}", String::from_utf8_lossy(&differ.stdout));
     assert!(built[0] == built[1], "the binary differs, byte for byte, from one that was built elsewhere");
     let names =
         |place: &Path| built[0].windows(place.as_os_str().len()).any(|w| w == place.as_os_str().as_encoded_bytes());

@@ -194,7 +194,7 @@ fn kind_up_runs_its_steps_in_order() {
 fn is_there(calls: &[String]) {
     let words = calls.iter().flat_map(|call| call.split(' '));
     for word in words.filter(|word| word.starts_with("e2e/") || word.starts_with("config/")) {
-        assert!(root().join(word).exists(), "there is no {word}");
+        assert!(root().join(word).exists(), "{word} does not exist");
     }
 }
 
@@ -203,8 +203,8 @@ fn kind_up_failing_step_ends_the_script() {
     let stage = Stage::new();
     for fail_at in 1..=UP.len() {
         let (out, calls) = stage.run("up", fail_at);
-        assert!(!out.status.success(), "step {fail_at} fails, and nobody notices: {}", calls[fail_at - 1]);
-        assert_eq!(calls.len(), fail_at, "it goes on after {}", calls[fail_at - 1]);
+        assert!(!out.status.success(), "step {fail_at} fails, and the script succeeds: {}", calls[fail_at - 1]);
+        assert_eq!(calls.len(), fail_at, "it continues after {}", calls[fail_at - 1]);
     }
 }
 
@@ -293,7 +293,7 @@ fn kind_run_failing_step_restores_the_cells() {
     let asked = steps.iter().position(|step| step.contains("<< clientConfig:")).unwrap() + 1;
     for fail_at in 2..=steps.len() {
         let (out, calls) = stage.run("run", fail_at);
-        assert!(!out.status.success(), "step {fail_at} fails, and nobody notices: {calls:#?}");
+        assert!(!out.status.success(), "step {fail_at} fails, and the script succeeds: {calls:#?}");
         assert_eq!(calls.iter().any(|call| call.starts_with(ENDS)), fail_at >= asked, "{fail_at}: {calls:#?}");
         for city in ["dfw", "ord"] {
             assert_eq!(overlay_of(city, &calls), Some("cell"), "{fail_at}: {calls:#?}");
@@ -346,7 +346,7 @@ fn kind_run_failing_suite_dumps_state_and_down_deletes_all() {
 fn scripts_pass_shellcheck() {
     let program = std::env::var_os("SHELLCHECK").map_or_else(|| PathBuf::from("shellcheck"), PathBuf::from);
     if !Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()) {
-        skipped("shellcheck is not on the PATH, and SHELLCHECK does not name it; .ci/tools brings it");
+        skipped("shellcheck is not on the PATH and not in SHELLCHECK; .ci/tools installs it");
         return;
     }
     let scripts = [

@@ -181,7 +181,7 @@ fn crds_equal_what_the_types_generate() {
     let wanted: BTreeSet<String> = generated.into_iter().map(|(name, _)| name).collect();
     let entries = fs::read_dir(root().join("crds")).unwrap();
     let stands: BTreeSet<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(stands, wanted, "crds/ holds what is generated and nothing else");
+    assert_eq!(stands, wanted, "crds/ has exactly the generated files");
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn kind_cell_overlays_enable_the_expected_gates() {
         assert_eq!((config.quota.is_some(), config.networks, config.data), (quota, networks, true), "{overlay}");
         assert!(
             config.quota.is_none_or(|quota| quota.internal.is_some()),
-            "{overlay}: nobody serves Milo's paths there"
+            "{overlay}: no server has Milo's paths there"
         );
     }
 }
@@ -260,7 +260,7 @@ fn volumes_are_mounted_and_contain_every_named_file() {
         let variables = container["env"].to_string();
         for named in format!("{config}{variables}").split(['"', ' ', '\\']).filter(|word| word.starts_with("/etc/")) {
             let inside = mounts.iter().any(|mount| named == *mount || named.starts_with(&format!("{mount}/")));
-            assert!(inside, "{overlay}: {named} is in none of {mounts:?}");
+            assert!(inside, "{overlay}: {named} is not in {mounts:?}");
         }
     }
 }
@@ -389,7 +389,7 @@ fn pages_keep_the_cell_policy_except_for_the_rollback_to_go() {
             assert!(back || stands && !takes, "{}: {section}", page.display());
         }
     }
-    assert_eq!(seen, 2, "the page of security says that it stands, and the way back when it goes");
+    assert_eq!(seen, 2, "the security page and the way back mention the policy");
 }
 
 /// Rights of the Go operator's former role on the hub, and the two extra rights that the hub requires. No Go operator runs in

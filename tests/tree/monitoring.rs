@@ -84,7 +84,7 @@ fn metrics_page_lists_every_metric_with_kind_and_help() {
         }
         let series: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
         for ending in series {
-            assert!(listed.insert(format!("{name}{ending}")), "{name} stands twice");
+            assert!(listed.insert(format!("{name}{ending}")), "{name} is listed twice");
         }
     }
     assert_eq!(listed, series());
@@ -98,7 +98,7 @@ fn alert_uses_existing_metrics_and_has_a_runbook() {
         let name = alert["alert"].as_str().unwrap().to_owned();
         let expression = alert["expr"].as_str().unwrap();
         for metric in named(expression) {
-            assert!(series.contains(metric), "{name}: nobody tells {metric}");
+            assert!(series.contains(metric), "{name}: {metric} does not exist");
         }
         assert!(
             expression.contains("job=\"compute-metrics\""),
@@ -109,11 +109,12 @@ fn alert_uses_existing_metrics_and_has_a_runbook() {
             assert!(alert["annotations"][text].as_str().is_some_and(|text| !text.is_empty()), "{name}: no {text}");
         }
         let runbook = alert["annotations"]["runbook_url"].as_str().unwrap();
-        let page = fs::read_to_string(root().join(runbook)).unwrap_or_else(|_| panic!("{name}: there is no {runbook}"));
+        let page =
+            fs::read_to_string(root().join(runbook)).unwrap_or_else(|_| panic!("{name}: {runbook} does not exist"));
         assert!(page.contains(&format!("`{name}`")), "{runbook} does not say that it is for {name}");
         let list = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
         assert!(list.contains(&format!("`{name}`")), "docs/runbooks/README.md does not list {name}");
-        assert!(seen.insert(name.clone()), "{name} stands twice");
+        assert!(seen.insert(name.clone()), "{name} is listed twice");
     }
     assert!(seen.len() > 15);
 }
@@ -155,7 +156,7 @@ fn monitoring_components_without_overlay_are_in_the_manager_namespace() {
 
 /// Returns the rows of a table in a test's source, from `begin` to the end of the constant. Each row starts at its bracket.
 fn rows_of<'a>(source: &'a str, begin: &str) -> Vec<&'a str> {
-    let (_, table) = source.split_once(begin).unwrap_or_else(|| panic!("there is no {begin}"));
+    let (_, table) = source.split_once(begin).unwrap_or_else(|| panic!("{begin} is missing"));
     table.split("\n];\n").next().unwrap().split("\n    (").skip(1).collect()
 }
 
@@ -205,7 +206,7 @@ fn run(program: &Path, args: &[&str], dir: &Path) -> Result<(), String> {
 #[test]
 fn rules_and_their_unit_tests_pass_promtool() {
     let Some(promtool) = promtool() else {
-        skipped("promtool is not on the PATH, and PROMTOOL does not name it; .ci/tools brings it");
+        skipped("promtool is not on the PATH and not in PROMTOOL; .ci/tools installs it");
         return;
     };
     let dir = testbed::binaries::cache().join(format!("run-{}-promtool", std::process::id()));
@@ -263,7 +264,7 @@ fn dashboard_shows_every_metric_and_no_other() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let query = target["expr"].as_str().unwrap();
             for metric in named(query) {
-                assert!(series.contains(metric), "{}: nobody tells {metric}", panel["title"]);
+                assert!(series.contains(metric), "{}: {metric} does not exist", panel["title"]);
                 shown.insert(metric.to_owned());
             }
             assert!(query.contains("job=~\"$job\""), "{query}: other programs have metrics of these names too");
@@ -295,7 +296,7 @@ fn dashboard_panels_have_description_unit_and_separate_places() {
     let (mut ids, mut titles, mut places) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for panel in board["panels"].as_array().unwrap() {
         let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_u64().unwrap()) && titles.insert(title), "{title} stands twice");
+        assert!(ids.insert(panel["id"].as_u64().unwrap()) && titles.insert(title), "{title} is used twice");
         let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
         for x in at("x")..at("x") + at("w") {
             assert!(x < 24, "{title} is beyond the edge");

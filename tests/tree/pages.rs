@@ -72,16 +72,16 @@ fn paths_named_in_pages_exist() {
         let page = fs::read_to_string(&file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display();
         for path in paths_named(&page) {
-            assert!(root().join(&path).exists(), "{name}: there is no {path}");
+            assert!(root().join(&path).exists(), "{name}: {path} does not exist");
             seen += 1;
         }
         for module in modules_named(&page) {
             let files = [format!("src/{module}.rs"), format!("src/{module}/mod.rs")];
-            assert!(files.iter().any(|file| root().join(file).exists()), "{name}: there is no module {module}");
+            assert!(files.iter().any(|file| root().join(file).exists()), "{name}: module {module} does not exist");
             seen += 1;
         }
         for link in links(&page) {
-            assert!(file.parent().unwrap().join(link).exists(), "{name}: there is no {link} to link to");
+            assert!(file.parent().unwrap().join(link).exists(), "{name}: {link} does not exist");
             seen += 1;
         }
     }
@@ -254,7 +254,7 @@ fn page_commands_without_a_test_are_marked_and_listed() {
         // The longest entry is the most exact one.
         let found = known().filter(|known| of(command, [*known].into_iter()).is_some()).max_by_key(|known| known.len());
         let found =
-            found.unwrap_or_else(|| panic!("{name}: who runs `{command}`? it stands in no block that says nobody"));
+            found.unwrap_or_else(|| panic!("{name}: no test runs `{command}`, and no block marks it as not run"));
         seen.insert(found);
     }
     assert_eq!(seen, known().collect(), "each of them is asked for");
@@ -268,11 +268,11 @@ fn page_commands_without_a_test_are_marked_and_listed() {
 fn page_commands_are_run_by_the_listed_files() {
     for (command, by) in RUN {
         let (File(file, words) | Hand(file, words)) = by;
-        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{command}: there is no {file}"));
+        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{command}: {file} does not exist"));
         assert!(text.contains(words), "{command}: {file} does not have {words:?}");
     }
     let runbooks = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
-    assert!(runbooks.contains("What wants pods has not been run"), "what of them nobody has run they say");
+    assert!(runbooks.contains("What wants pods has not been run"), "the runbooks name the commands that were not run");
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn configuration_page_lists_every_timing_key_with_its_default() {
         let seconds: f64 = default.parse().unwrap_or_else(|_| panic!("{key}: {default:?} is no number of seconds"));
         let timing = Timing::with(&BTreeMap::from([(key.to_owned(), seconds)])).unwrap();
         assert_eq!(timing, Timing::default(), "{key}: {default} is not its default");
-        assert!(!meaning.is_empty(), "{key}: what is it?");
+        assert!(!meaning.is_empty(), "{key} has no meaning");
         listed.push(key);
     }
     assert_eq!(listed, Timing::KEYS, "docs/configuration.md lists them in the order of src/timing.rs");

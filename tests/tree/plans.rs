@@ -129,7 +129,7 @@ fn controllers_do_not_compare_old_and_new_objects() {
         // `controllers::delta` passes both objects to the plans.
         let own = usize::from(file == controllers.join("mod.rs"));
         let compared = production(&file).matches(".old").count();
-        assert_eq!(compared, own, "{}: compares what was with what is", file.display());
+        assert_eq!(compared, own, "{}: compares old and new objects", file.display());
     }
 }
 

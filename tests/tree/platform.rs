@@ -88,7 +88,7 @@ fn platform_sample_folders_are_rendered_or_components() {
         let text = fs::read_to_string(entry.path().join("kustomization.yaml")).unwrap();
         let name = entry.file_name().into_string().unwrap();
         let rendered = SAMPLES.iter().any(|(sample, _)| *sample == name);
-        assert!(rendered != text.contains("kind: Component\n"), "{name}: who looks at it?");
+        assert!(rendered != text.contains("kind: Component\n"), "{name} is neither rendered nor a component");
     }
 }
 
@@ -142,7 +142,11 @@ fn platform_sample_clients_trust_the_authority() {
         let Some(secret) = secrets.first() else { continue };
         let monitor = of_kind(&objects, "ServiceMonitor")[0];
         let tls = &monitor["spec"]["endpoints"][0]["tlsConfig"];
-        assert_eq!(tls["insecureSkipVerify"], Value::Null, "{sample}: Prometheus gives nobody else its token");
+        assert_eq!(
+            tls["insecureSkipVerify"],
+            Value::Null,
+            "{sample}: Prometheus sends its token only to a verified server"
+        );
         let (wanted, key) = (&tls["ca"]["secret"], tls["ca"]["secret"]["key"].as_str().unwrap());
         assert_eq!((&wanted["name"], &monitor["metadata"]["namespace"]), {
             let metadata = &secret["metadata"];

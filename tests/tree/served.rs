@@ -116,7 +116,7 @@ fn checked_karmada_definitions_match_the_kind_version() {
 async fn api_server_accepts_definitions_and_every_overlay() {
     let server = Server::start().await;
     if !server.define_others().await {
-        skipped("there is no Go, by which others' definitions are fetched");
+        skipped("Go is needed to fetch the definitions of others");
         return;
     }
     // The command of the README.
@@ -217,7 +217,7 @@ async fn prometheus_after_the_page_commands_may_read_metrics() {
     let shown = server.kubectl(&["get", "namespace", "monitoring", "-o=jsonpath={.metadata.labels}"], "").unwrap();
     let labels: Value = serde_json::from_str(&shown).unwrap();
     for (label, value) in selected.as_object().unwrap() {
-        assert_eq!(labels[label], *value, "what the policy lets through");
+        assert_eq!(labels[label], *value, "the policy selects this pod");
     }
 }
 

@@ -148,7 +148,7 @@ impl World {
         assert!(deployments.is_subset(&wanted));
         for city in &self.now.bound {
             let name = format!("web-p-{city}");
-            assert_eq!(wanted.contains(&name), deployments.contains(&name), "a bound city has what is wanted");
+            assert_eq!(wanted.contains(&name), deployments.contains(&name), "bound cities match the Workload");
         }
         let replicas = placement.map_or(0, |p| p.scale_settings.min_replicas);
         let instances = deployments

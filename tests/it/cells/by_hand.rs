@@ -41,7 +41,7 @@ fn manual_instance_is_shown_after_the_hub_names_its_project() {
         let labels = unlinked["metadata"].as_object_mut().unwrap().remove("labels").unwrap();
         apply(&world.dfw, unlinked).await;
         let why = async |expected: &str| {
-            eventually(&format!("it says {expected}"), || async {
+            eventually(&format!("WrittenBack reports {expected}"), || async {
                 let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("gone")?;
                 let said = condition(&instance, "WrittenBack");
                 let right = said["status"] == "False" && said["message"].to_string().contains(expected);
@@ -57,9 +57,9 @@ fn manual_instance_is_shown_after_the_hub_names_its_project() {
         } } });
         merge(&world.hub, "Namespace", "", &hub, labels).await;
         why("has no WorkloadDeployment").await;
-        assert!(get(&world.hub, "Instance", &hub, "wd-0").await.is_none(), "nobody would own it");
+        assert!(get(&world.hub, "Instance", &hub, "wd-0").await.is_none(), "it would have no owner");
         let owner = apply(&world.hub, crate::common::deployment(&hub, "wd", "dfw")).await;
-        eventually("it is written back, and says no more of it", || async {
+        eventually("it is written back, and WrittenBack is removed", || async {
             let copy = get(&world.hub, "Instance", &hub, "wd-0").await.ok_or("not yet")?;
             assert_eq!(copy.labels()["meta.datumapis.com/upstream-cluster-name"], "cluster-single");
             assert_eq!(copy.owner_references()[0].uid, owner.uid().unwrap());

@@ -43,7 +43,7 @@ fn gates(instance: &DynamicObject) -> Vec<String> {
 
 /// Waits until an object's condition has this reason. Returns its message.
 async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
-    eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
+    eventually(&format!("{kind} {name} reports {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
         let condition = condition(&object, type_);
         if condition["reason"] == reason {

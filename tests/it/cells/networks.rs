@@ -40,7 +40,7 @@ fn network_steps_are_reported_on_deployment_and_instance() {
                     (&world.project, "WorkloadDeployment", &ns, "web-p-dfw", "Available"),
                     (&world.project, "Instance", &ns, "web-p-dfw-0", "Ready"),
                 ] {
-                    eventually(&format!("{kind} says {expected} {message}"), || async {
+                    eventually(&format!("{kind} reports {expected} {message}"), || async {
                         let object = get(client, kind, ns, name).await.ok_or("it is not there")?;
                         let condition = condition(&object, type_);
                         let text = condition["message"].as_str().unwrap_or_default();
@@ -122,7 +122,7 @@ fn city_with_several_locations_uses_and_reports_one() {
         .await;
         // Another location changes nothing, although its name sorts first.
         apply(&world.dfw, location("syd-0")).await;
-        eventually("the choice is told", || async {
+        eventually("the choice is reported", || async {
             let message = reports("QuotaProjectIDUnresolvable").await;
             if message.contains("(syd-0, syd-1): syd-1 is used") { Ok(()) } else { Err(message) }
         })

@@ -138,7 +138,7 @@ fn quota_foreign_claim_is_awaited_and_leftover_claim_is_deleted() {
         // The former cell of the city still holds the name.
         apply(&world.project, claim("instance-wd-0", "cell-old", "ns-old")).await;
         let hub = on_cell(world, labels, "dfw").await;
-        eventually("it says by whom", || async {
+        eventually("the condition names the owner", || async {
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
             let message = condition(&instance, "QuotaGranted")["message"].to_string();
             if message.contains("still held by cell-old") { Ok(()) } else { Err(message) }
@@ -185,7 +185,7 @@ fn quota_claim_of_a_deleted_project_is_orphaned_and_reported() {
         delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", "QuotaProjectNotFound").await;
         // The deletion waits: a short absence must not leave a claim behind.
-        eventually_within(PATIENCE * 2, "it is let go", || async {
+        eventually_within(PATIENCE * 2, "the Instance is deleted", || async {
             let left = get(&world.dfw, "Instance", &hub, "wd-0").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })

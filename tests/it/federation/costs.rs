@@ -54,7 +54,11 @@ fn deployment_creation_costs_the_fewest_writes() {
         apply(&world.project, workload(&ns, "second", &["ord"], 1)).await;
         mirrored("second-p-ord").await;
         let made = spec_writes(ours(&project, &counted));
-        assert_eq!(made, ["patch workloads second", "patch workloaddeployments second-p-ord"], "stamped when made");
+        assert_eq!(
+            made,
+            ["patch workloads second", "patch workloaddeployments second-p-ord"],
+            "created with its stamp"
+        );
         assert_eq!(spec_writes(ours(&on_hub, &counted)), ["patch workloaddeployments second-p-ord"], "one more");
     });
 }
@@ -114,7 +118,7 @@ fn large_deployments_are_paced_without_delaying_other_namespaces() {
         .await;
         let there = async || list(&world.hub, "WorkloadDeployment", &hub).await;
         apply(&world.project, deployment(&calm, "calm", "lhr")).await;
-        eventually("another namespace's goes on", || async {
+        eventually("the deployment of another namespace is copied", || async {
             get(&world.hub, "WorkloadDeployment", &calm_hub, "calm").await.ok_or("not yet".into())
         })
         .await;

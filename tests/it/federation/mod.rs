@@ -75,7 +75,7 @@ fn unbound_city_gets_no_deployment_and_is_reported() {
         let world = &*visit;
         let (ns, _) = world.namespace("unbound").await;
         apply(&world.project, workload(&ns, "web", &["dfw", "lhr"], 1)).await;
-        let object = eventually("the placement tells", || async {
+        let object = eventually("the placement reports it", || async {
             let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
             let condition = object.data["status"]["placements"][0]["conditions"][0].clone();
             let message = condition["message"].as_str().unwrap_or_default();
@@ -96,7 +96,7 @@ fn unbound_city_gets_no_deployment_and_is_reported() {
         })
         .await;
         delete(&world.project, "LocationBinding", "", "lhr").await;
-        eventually("the loss is told", || async {
+        eventually("the lost binding is reported", || async {
             let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
             let message = object.data["status"]["placements"][0]["conditions"][0]["message"].to_string();
             if message.contains("no longer") { Ok(()) } else { Err(message) }
@@ -213,7 +213,7 @@ fn city_policy_lives_from_the_first_deployment_to_the_last() {
         })
         .await;
         delete(&world.project, "WorkloadDeployment", &ns, "alpha").await;
-        eventually("the first is gone", || async {
+        eventually("the first deployment is deleted", || async {
             match get(&world.project, "WorkloadDeployment", &ns, "alpha").await {
                 None => Ok(()),
                 Some(_) => Err("still there".into()),
@@ -269,7 +269,7 @@ fn invalid_workload_is_reported_and_running_instances_stay() {
         apply(&world.project, deployment(&ns, "taken-p-dfw", "dfw")).await;
         // The Workload follows at once. Even if the manager has not seen the deployment, it must not take it over.
         apply(&world.project, workload(&ns, "taken", &["dfw"], 1)).await;
-        eventually("the clash is told", || async {
+        eventually("the name conflict is reported", || async {
             let object = get(&world.project, "Workload", &ns, "taken").await.ok_or("gone")?;
             let condition = condition(&object, "Available");
             if condition["reason"] == "DeploymentNameTaken" { Ok(()) } else { Err(condition.to_string()) }
@@ -293,7 +293,7 @@ fn deployment_in_a_terminating_project_namespace_is_deleted_with_its_copy() {
         ready(world, &ns, "web", 1).await;
         let _ = api(&world.project, "Namespace", "").delete(&ns, &DeleteParams::background()).await.unwrap();
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
-        eventually("the namespace is gone", || async {
+        eventually("the namespace is deleted", || async {
             match get(&world.project, "Namespace", "", &ns).await {
                 None => Ok(()),
                 Some(_) => Err("still there".into()),
@@ -345,7 +345,7 @@ fn api_server_keeps_every_field_of_a_workload() {
         });
         let kept = apply(&world.project, object.clone()).await;
         assert_eq!(kept.data["spec"], object["spec"], "nothing is pruned, nothing else is added");
-        let wd = eventually("the deployment is made", || async {
+        let wd = eventually("the deployment is created", || async {
             get(&world.project, "WorkloadDeployment", &ns, "full-p-dfw").await.ok_or("not yet".into())
         })
         .await;

@@ -81,7 +81,7 @@ fn projection_edited_is_restored_and_deleted_with_its_source() {
         // After scaling down, the Instance is deleted everywhere.
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         for (client, namespace) in [(&world.dfw, &hub), (&world.hub, &hub), (&world.project, &ns)] {
-            eventually("it is gone", || async {
+            eventually("the Instance is deleted", || async {
                 let left = get(client, "Instance", namespace, "web-p-dfw-1").await;
                 if left.is_none() { Ok(()) } else { Err("still there".into()) }
             })
@@ -168,7 +168,7 @@ fn unattributable_hub_instance_is_quarantined_and_reported_once() {
             })
             .await;
         }
-        let events = eventually("each is told", || async {
+        let events = eventually("each one is reported", || async {
             let mut events = list(&world.hub, "Event", &hub).await;
             // Karmada writes Events there too.
             events.retain(|event| event.data["reason"] == "Quarantined");
@@ -209,7 +209,7 @@ fn unattributable_hub_instance_is_quarantined_and_reported_once() {
         for (reason, _) in &cases {
             delete(&world.hub, "Instance", &hub, &reason.replace('_', "-")).await;
         }
-        eventually("it goes with its source", || async {
+        eventually("it is deleted with its source", || async {
             let left = get(&world.project, "Instance", &ns, "deployment-absent").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
@@ -239,7 +239,7 @@ fn hub_instance_naming_a_foreign_project_is_quarantined() {
             "metadata": { "name": "known-0", "namespace": elsewhere, "labels": labels }, "spec": template("i")["spec"],
         });
         apply(&world.hub, stranger).await;
-        eventually("it is told", || async {
+        eventually("it is reported", || async {
             let events = list(&world.hub, "Event", &elsewhere).await;
             if events.iter().any(|event| event.data["reason"] == "Quarantined") { Ok(()) } else { Err(String::new()) }
         })
@@ -270,7 +270,7 @@ fn tenant_instance_in_place_of_a_projection_is_kept_and_reported() {
             "compute.datumapis.com/workload-deployment-name": "known",
         });
         apply(&world.hub, instance(&hub, labels, "theirs")).await;
-        eventually("he is told", || async {
+        eventually("the tenant gets an Event", || async {
             let events = list(&world.project, "Event", &ns).await;
             if events.iter().any(|event| event.data["reason"] == "PlaceTaken") { Ok(()) } else { Err(String::new()) }
         })
@@ -281,7 +281,7 @@ fn tenant_instance_in_place_of_a_projection_is_kept_and_reported() {
         delete(&world.project, "Instance", &ns, "known-0").await;
         // A label triggers this sooner than the next sweep.
         merge(&world.hub, "Instance", &hub, "known-0", json!({ "metadata": { "labels": { "app": "again" } } })).await;
-        eventually("the other is shown once it is gone", || async {
+        eventually("the hub's Instance is shown after the deletion", || async {
             let shown = get(&world.project, "Instance", &ns, "known-0").await.ok_or("not yet")?;
             if image(&shown) == "theirs" { Ok(()) } else { Err(image(&shown).to_string()) }
         })

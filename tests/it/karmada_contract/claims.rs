@@ -162,7 +162,7 @@ fn fact_58_karmada_may_overwrite_with_a_stale_read() {
         assert!(ours.data["spec"]["placement"].is_null());
         // Karmada writes afterwards, and its write stays. No policy claims the binding, and nothing repairs it.
         let back = |b: &DynamicObject| b.data["spec"]["placement"].is_object();
-        let residue = hub.binding(&ns, "shared-configmap", "what was read is back", back).await;
+        let residue = hub.binding(&ns, "shared-configmap", "the read schedule is restored", back).await;
         assert_eq!(residue.data["spec"]["clusters"], before.data["spec"]["clusters"]);
         assert_eq!(residue.data["spec"]["placement"], before.data["spec"]["placement"]);
         assert!(residue.annotations().contains_key("policy.karmada.io/applied-placement"));

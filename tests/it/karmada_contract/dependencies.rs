@@ -50,7 +50,7 @@ fn facts_15_to_19_and_36_dependencies_follow_their_deployments() {
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd-dfw").await;
         gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
         let nobody = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_none_or(Vec::is_empty);
-        hub.binding(&ns, "shared-configmap", "nobody requires it", nobody).await;
+        hub.binding(&ns, "shared-configmap", "it has no requiring binding", nobody).await;
         assert!(get(&hub.hub, "ConfigMap", &ns, "shared").await.is_some());
         delete(&hub.hub, "ConfigMap", &ns, "shared").await;
         gone(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await;
@@ -212,7 +212,7 @@ fn fact_39_invalid_dependency_name_is_reported_and_the_others_arrive() {
         })
         .await;
         there(&hub.dfw, "ConfigMap", &ns, "data").await;
-        eventually("it is told", || async {
+        eventually("it is reported", || async {
             let events = list(&hub.hub, "Event", &ns).await;
             let told = events.iter().any(|event| {
                 event.data["reason"] == "SyncScheduleResultToDependenciesFailed"

@@ -124,7 +124,7 @@ async fn serve_deployments(hub: &Hub, served: bool) {
     let mut definition = api.get(name).await.unwrap();
     definition.data["spec"]["versions"][0]["served"] = json!(served);
     api.replace(name, &kube::api::PostParams::default(), &definition).await.unwrap();
-    eventually("the Cluster says so", || async {
+    eventually("the Cluster reports the APIs", || async {
         let cluster = get(&hub.hub, "Cluster", "", "cell-dfw").await.ok_or("gone")?;
         let found = cluster.data["status"]["apiEnablements"].to_string().contains("WorkloadDeployment");
         if found == served { Ok(()) } else { Err(format!("served: {found}")) }

@@ -57,7 +57,7 @@ fn fact_73_change_reverted_at_once_updates_the_binding() {
             merge(&hub.hub, "WorkloadDeployment", &ns, "wd", mark(json!("1"))).await;
             let template = merge(&hub.hub, "WorkloadDeployment", &ns, "wd", mark(Value::Null)).await;
             let version = template.resource_version().unwrap().parse::<u64>().unwrap();
-            hub.binding(&ns, "wd-workloaddeployment", "its binding is made of it as it is", |binding| {
+            hub.binding(&ns, "wd-workloaddeployment", "its binding has the current template", |binding| {
                 let made_of = &binding.data["spec"]["resource"]["resourceVersion"];
                 made_of.as_str().is_some_and(|made_of| made_of.parse::<u64>().unwrap() >= version)
             })
@@ -143,7 +143,7 @@ fn facts_51_53_to_55_57_and_62_manual_deletions_on_hub_and_member() {
         // 57
         delete(&hub.dfw, "Namespace", "", &ns).await;
         let second = uid().await;
-        eventually("it comes back with its namespace", || async {
+        eventually("it returns with its namespace", || async {
             let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
             if copy.uid() == second { Err("the same".to_owned()) } else { Ok(()) }
         })

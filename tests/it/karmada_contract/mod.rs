@@ -150,7 +150,7 @@ async fn there(client: &Client, kind: &str, ns: &str, name: &str) -> DynamicObje
 }
 
 async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
-    eventually(&format!("{kind} {name} is gone"), || async {
+    eventually(&format!("{kind} {name} is deleted"), || async {
         match get(client, kind, ns, name).await {
             None => Ok(()),
             Some(_) => Err("still there".into()),

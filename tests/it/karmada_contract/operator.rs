@@ -178,14 +178,14 @@ fn fact_77_preserve_option_in_a_city_policy_is_removed() {
         there(&hub.dfw, "WorkloadDeployment", &ns, "web-p-dfw").await;
         let fields = json!({ "preserveResourcesOnDeletion": true, "activationPreference": "Lazy" });
         merge(&hub.hub, "PropagationPolicy", &ns, "city-dfw", json!({ "spec": fields })).await;
-        eventually("both are removed, and that is told", || async {
+        eventually("both are removed, and that is reported", || async {
             let policy = get(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await.ok_or("no policy")?;
             let spec = &policy.data["spec"];
             let events = list(&hub.hub, "Event", &ns).await;
             let told = events.iter().any(|event| event.data["reason"] == "PolicyFieldsRemoved");
             let removed = spec.get("preserveResourcesOnDeletion").is_none_or(|value| *value != true)
                 && spec.get("activationPreference").is_none();
-            if removed && told { Ok(()) } else { Err(format!("told: {told}, {spec}")) }
+            if removed && told { Ok(()) } else { Err(format!("reported: {told}, {spec}")) }
         })
         .await;
         eventually("no Work preserves anything", || async {

@@ -235,9 +235,9 @@ fn fact_63_name_too_long_for_a_work_never_arrives_and_blocks_no_other() {
             there(&hub.dfw, "ConfigMap", &ns, name).await;
         }
         let stands = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|list| list.len() == 1);
-        hub.binding(&ns, &format!("{long}-secret"), "its binding stands", stands).await;
+        hub.binding(&ns, &format!("{long}-secret"), "its binding has its parent", stands).await;
         absent(&hub.dfw, "Secret", &ns, &long).await;
         let binding = get(&hub.hub, "ResourceBinding", &ns, &format!("{long}-secret")).await.unwrap();
-        assert!(binding.data["status"]["aggregatedStatus"].is_null(), "and nothing is told about the cluster");
+        assert!(binding.data["status"]["aggregatedStatus"].is_null(), "no status of the cluster");
     });
 }

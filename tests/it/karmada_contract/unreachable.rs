@@ -22,7 +22,7 @@ fn facts_30_and_31_unreachable_cluster_stays_ready_for_a_while_then_is_tainted()
             let applied = condition(b, "FullyApplied");
             applied["reason"] == "FullyAppliedFailed" && applied["status"] == "False" && network
         };
-        hub.binding(&ns, "wd-workloaddeployment", "the network's error is told", refused).await;
+        hub.binding(&ns, "wd-workloaddeployment", "the network error is reported", refused).await;
         assert!(is_ready(&get(&hub.hub, "Cluster", "", "cell-dfw").await.unwrap()), "still");
         eventually("the cluster is not ready, and tainted", || async {
             let cluster = get(&hub.hub, "Cluster", "", "cell-dfw").await.ok_or("gone")?;
@@ -46,7 +46,7 @@ fn facts_30_and_31_unreachable_cluster_stays_ready_for_a_while_then_is_tainted()
         cell.start_api_server().unwrap();
         cell.wait_ready().await.unwrap();
         there(&hub.dfw, "WorkloadDeployment", &ns, "new").await;
-        eventually("what was written meanwhile arrives", || async {
+        eventually("the change during the outage arrives", || async {
             let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
             if copy.annotations().contains_key("touched") { Ok(()) } else { Err("not yet".to_owned()) }
         })

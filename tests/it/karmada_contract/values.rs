@@ -48,14 +48,14 @@ fn fact_74_empty_list_is_lost_at_the_path_of_an_empty_object() {
             let told = b.data["status"]["aggregatedStatus"][0]["appliedMessage"].as_str().unwrap_or_default();
             condition(b, "FullyApplied")["status"] == "False" && told.contains("ingress") && told.contains("array")
         };
-        for (what, policies) in [("shut", vec![&shut]), ("shut beside open", vec![&open, &shut])] {
+        for (what, policies) in [("shut", vec![&shut]), ("shut and open", vec![&open, &shut])] {
             send(&policies).await;
             hub.binding(&ns, "wd-workloaddeployment", &format!("{what}: refused by the member"), refused).await;
         }
         // The operator's replacement has the same meaning, and always arrives.
         for (what, policies) in [
             ("shut", vec![&none]),
-            ("shut beside open", vec![&open, &none]),
+            ("shut and open", vec![&open, &none]),
             ("no policy", vec![&Value::Null]),
             ("rules of every kind", vec![&open, &json!({ "ingress": [{ "ports": [{}] }] }), &none]),
         ] {
@@ -173,7 +173,7 @@ fn fact_75_aggregation_returning_the_template_fails_for_odd_names() {
           end";
         use_script(whole.to_owned()).await;
         says(&hub, &ns, "dot", 5).await;
-        eventually("the script is in use, and serves what has no odd name", || async {
+        eventually("the script is active for normal names", || async {
             says(&hub, &ns, "dot", 5 + fastrand::u64(..50)).await;
             let template = get(&hub.hub, "WorkloadDeployment", &ns, "dot").await.ok_or("gone")?;
             let ready = template.data["status"]["readyReplicas"].as_u64();
@@ -185,7 +185,7 @@ fn fact_75_aggregation_returning_the_template_fails_for_odd_names() {
         for name in &names {
             says(&hub, &ns, name, 5).await;
         }
-        never("a status comes back", || async {
+        never("a status returns", || async {
             for name in &names {
                 let template = get(&hub.hub, "WorkloadDeployment", &ns, name).await.unwrap();
                 if template.data["status"]["readyReplicas"].is_u64() {
@@ -267,7 +267,7 @@ fn fact_77_preserved_resource_stays_on_the_member() {
         let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", uid.as_deref()).await;
         preserve(Value::Null).await;
-        eventually("the other's Work says no more", || async {
+        eventually("the Work of the other one drops the mark", || async {
             let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
             let ours = works.iter().find(|work| {
                 let manifest = &work.data["spec"]["workload"]["manifests"][0];

@@ -89,7 +89,7 @@ impl Stage {
     pub(super) async fn admitted(&self, plane: &ControlPlane, overlay: &str) -> Vec<Pod> {
         self.apply(plane, overlay, as_it_is).await;
         let pods = self.start(plane, overlay, &self.bed.hub).await;
-        assert_eq!(pods.len(), 2, "while none serves, nobody writes");
+        assert_eq!(pods.len(), 2, "without a serving webhook, writes are refused");
         let authority = STANDARD.encode(fs::read(self.bed.dir().join("ca.crt")).unwrap());
         let here = format!("    caBundle: {authority}\n    url: https://127.0.0.1:{}/", pods[0].ports[&9443]);
         self.apply(plane, overlay, |text| text.replace(SERVICE, &here)).await;
@@ -154,7 +154,7 @@ impl Stage {
         }
         let tenant = impersonating(plane, TENANT).await;
         for namespace in ["labelled", &mirror] {
-            eventually(&format!("{namespace}: the tenant reads nothing by what he makes"), || async {
+            eventually(&format!("{namespace}: the tenant's own objects give no read access"), || async {
                 match tried(&tenant, marked(namespace)).await {
                     Err(why) if why.contains("vworkloaddeployment.kb.io") && why.contains("hidden") => Ok(()),
                     // The tenant's role is not in force yet.
@@ -185,7 +185,7 @@ impl Stage {
             object
         };
         let expected = "compute.datumapis.com/expected-referenced-data";
-        eventually("Karmada brings", || tried(&karmada, with(&mirror, expected))).await;
+        eventually("Karmada may write the copies", || tried(&karmada, with(&mirror, expected))).await;
         for (namespace, key) in [("labelled", expected), (&mirror, "compute.datumapis.com/federation-namespace")] {
             let refused = tried(&karmada, with(namespace, key)).await.unwrap_err();
             assert!(refused.contains("vworkloaddeployment.kb.io"), "an original of {namespace}: {refused}");
@@ -195,7 +195,7 @@ impl Stage {
         }
         for name in ["labelled", &mirror] {
             delete(&admin, "Namespace", "", name).await;
-            eventually(&format!("{name} is gone"), || async {
+            eventually(&format!("{name} is deleted"), || async {
                 get(&admin, "Namespace", "", name).await.map_or(Ok(()), |_| Err("not yet".to_owned()))
             })
             .await;

@@ -40,7 +40,7 @@ impl Stage {
         let (hub, dir) = (&self.bed.hub, self.bed.dir());
         let admin = plane.client().await.unwrap();
         let Some(kinds) = definitions::of_others().unwrap() else {
-            skipped("overlay dev: there is no Go, by which cert-manager's definitions are fetched");
+            skipped("overlay dev: Go is needed to fetch cert-manager's definitions");
             return;
         };
         strip(plane).await;

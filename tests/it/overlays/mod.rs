@@ -351,7 +351,7 @@ impl Stage {
 
         self.apply(home, "management-plane-admission", as_it_is).await;
         let management = self.start(home, "management-plane-admission", &self.bed.hub).await;
-        assert_eq!(management.len(), 2, "while none serves, nobody writes");
+        assert_eq!(management.len(), 2, "without a serving webhook, writes are refused");
         let authority = STANDARD.encode(fs::read(self.bed.dir().join("ca.crt")).unwrap());
         let port = management[0].ports[&9443];
         let reached = |text: String| {
@@ -407,6 +407,6 @@ fn overlays_run_with_their_own_rights_and_federate_the_example() {
             }
         }
         wanted.extend(of_managers());
-        assert_eq!(*stage.applied.borrow(), wanted, "an overlay that nobody starts is one that nobody knows to work");
+        assert_eq!(*stage.applied.borrow(), wanted, "each overlay must be started");
     });
 }

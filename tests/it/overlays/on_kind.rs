@@ -75,7 +75,7 @@ impl Stage {
         let uses = Audit::uses(plane, self.since.get()).unwrap();
         let claims =
             uses.iter().any(|one| one.resource.ends_with("/resourceclaims") && one.verb == "create" && one.had);
-        assert!(claims, "nobody has claimed quota");
+        assert!(claims, "no claim was created");
         end(both).await;
     }
 }

@@ -215,7 +215,7 @@ fn webhook_with_hub_outage_and_new_certificate_refuses_no_valid_request() {
             })
             .await;
             let before = load.answers();
-            eventually("everybody goes on under it", || async {
+            eventually("requests are answered under load", || async {
                 let more = load.answers() - before;
                 if more > 60 { Ok(()) } else { Err(format!("{more} answers")) }
             })

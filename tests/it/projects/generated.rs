@@ -79,7 +79,7 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
         let uid = workload["metadata"]["uid"].as_str().unwrap();
         let placements = workload["spec"]["placements"].as_array().unwrap();
         let cities: usize = placements.iter().map(|placement| placement["cityCodes"].as_array().unwrap().len()).sum();
-        eventually("every deployment that it asks for is made", || async {
+        eventually("every requested deployment is created", || async {
             let all = list(admin, "WorkloadDeployment", namespace).await;
             let of_it = all.iter().filter(|wd| wd.owner_references().iter().any(|owner| owner.uid == uid)).count();
             if of_it == cities { Ok(()) } else { Err(format!("{of_it} of {cities} for {workload}")) }

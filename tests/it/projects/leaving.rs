@@ -72,7 +72,7 @@ async fn delete_once_allowed(client: &Client, namespace: &str) {
 /// Waits until a stranded hub namespace is reported and counted. Returns the time of the report.
 async fn reported_as_stranded(world: &World, namespace: &str) -> Timestamp {
     let counted = AtomicBool::new(false);
-    eventually("it is told, and counted", || async {
+    eventually("it is reported and counted", || async {
         // After its removal, the namespace no longer counts.
         if metric(world, "compute_federation_stranded_namespaces").await > 0.5 {
             counted.store(true, Ordering::SeqCst);
@@ -112,7 +112,7 @@ async fn stays_while_paused(world: &World, gate: &Gate, before: &DynamicObject) 
         |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
     merge(&world.hub, "Namespace", "", &namespace, pause(json!("true"))).await;
     gate.hold().release();
-    eventually("it says that the namespace stays", || async {
+    eventually("the kept namespace is logged", || async {
         let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
         if log.contains("what seems to have lost its owner stays for now") { Ok(()) } else { Err("not yet".to_owned()) }
     })
@@ -170,7 +170,7 @@ fn hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_pe
         gate.hold().next(Method::PATCH, &format!("/namespaces/{lost}"));
         stays_while_paused(&world, &gate, &before).await;
         for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
-            eventually(&format!("it is gone from {place}"), || async {
+            eventually(&format!("it is deleted from {place}"), || async {
                 let left = get(client, "Namespace", "", &lost).await;
                 if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
             })
@@ -179,7 +179,7 @@ fn hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_pe
         assert!(get(&world.hub, "Namespace", "", &stuck).await.is_some());
         rule.end(&world.hub).await;
         delete_once_allowed(&world.hub, "probe").await;
-        eventually("the other is gone as well", || async {
+        eventually("the other namespace is deleted too", || async {
             if get(&world.hub, "Namespace", "", &stuck).await.is_none() { Ok(()) } else { Err("there".to_owned()) }
         })
         .await;
@@ -187,7 +187,7 @@ fn hub_objects_of_a_vanished_project_are_reported_and_deleted_after_the_grace_pe
         let removal =
             asked.iter().find(|r| r.verb == "delete" && r.resource == "namespaces" && r.name == lost).unwrap();
         let warned = removal.at.duration_since(reported);
-        assert!(warned.as_secs_f64() > GRACE.as_secs_f64() - 0.1, "removed {warned:?} after it was told");
+        assert!(warned.as_secs_f64() > GRACE.as_secs_f64() - 0.1, "removed {warned:?} after the report");
         assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
         // Restores the bed for the next test.
         delete(&world.project, "Workload", "kept", "web").await;
@@ -248,11 +248,11 @@ fn projects_with_internal_services_are_discovered_by_their_control_planes() {
         world.bed.options_mut().management = format!("{PERIODS}{SWEEPS}{discovery}");
         world.restart_manager(&[]).await;
         engaged(&world, 2.0).await;
-        eventually("what belongs to none of them is stranded", || async {
+        eventually("the namespace of the vanished project is stranded", || async {
             stranded_since(&world.hub, &hubs[1]).await.map(drop).ok_or("not yet".to_owned())
         })
         .await;
-        assert_eq!(stranded_since(&world.hub, &hubs[0]).await, None, "a project that does not answer is no project that is gone");
+        assert_eq!(stranded_since(&world.hub, &hubs[0]).await, None, "a silent project has not vanished");
         // Restores the bed for the next test.
         for project in ["alpha", "idle"] {
             delete(&alpha, "ProjectControlPlane", "", project).await;

@@ -46,7 +46,7 @@ fn projects_are_served_and_see_only_their_own_objects() {
         }
         // A deletion in one project affects nothing in the other.
         delete(&client(&world, "beta").await, "Workload", "shop", "web").await;
-        eventually("beta's is gone", || async {
+        eventually("the objects of beta are deleted", || async {
             let left = list(&world.hub, "Instance", &hubs[1]).await.len()
                 + list(&world.hub, "WorkloadDeployment", &hubs[1]).await.len();
             if left == 0 { Ok(()) } else { Err(left.to_string()) }
@@ -75,7 +75,7 @@ fn undecodable_project_is_still_reconciled() {
                 projects.patch_status("beta", &PatchParams::default(), &patch).await.unwrap();
             }
         };
-        status(json!({ "conditions": "of a shape that nobody knows" })).await;
+        status(json!({ "conditions": "of an unknown shape" })).await;
         eventually("it is counted", || async {
             let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
             let counted =
@@ -85,7 +85,7 @@ fn undecodable_project_is_still_reconciled() {
         .await;
         apply(&beta, workload("unread", "late", &["dfw"], 1)).await;
         served(&beta, "unread", "late-p-dfw").await;
-        assert!(metric(&world, "compute_projects_engaged").await > 2.5, "what is not known is not gone");
+        assert!(metric(&world, "compute_projects_engaged").await > 2.5, "an unreadable project stays engaged");
         status(before).await;
         empty(&beta, "unread").await;
         eventually("nothing is left on the hub", || async {

@@ -217,7 +217,7 @@ fn tenants_with_equal_names_are_isolated_from_a_hostile_one() {
             let text = serde_json::to_string(&shown.values().collect::<Vec<_>>()).unwrap();
             assert!(mark.is_in(&text) && !other.is_in(&text), "{text}");
             let waits = get(project, "Workload", NS, "waits").await.unwrap().data["status"].to_string();
-            assert!(waits.contains(&format!("missing-{}", mark.0)), "each is told what he lacks: {waits}");
+            assert!(waits.contains(&format!("missing-{}", mark.0)), "each tenant sees the missing source: {waits}");
         }
         said(&world).await;
 
@@ -229,7 +229,7 @@ fn tenants_with_equal_names_are_isolated_from_a_hostile_one() {
         for namespace in [NS, &victim.hub] {
             empty(&beta, namespace).await;
         }
-        eventually("nothing that is his is left", || async {
+        eventually("no object of the hostile tenant is left", || async {
             let left = list(&world.hub, "WorkloadDeployment", &hubs[1]).await.len()
                 + list(&world.dfw, "Instance", &hubs[1]).await.len();
             if left == 0 { Ok(()) } else { Err(left.to_string()) }

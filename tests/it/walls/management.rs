@@ -88,7 +88,7 @@ fn management_credentials_write_only_project_objects_on_the_hub() {
         apply(&visit.hub, binding).await;
         let platform = api(&rights::impersonating(&visit.bed.hub, "platform").await, "Secret", MEMBERS);
         let object = serde_json::from_value(content("Secret", MEMBERS, "joined")).unwrap();
-        eventually("who installs is let through", || async {
+        eventually("the installing user is admitted", || async {
             platform.create(&post, &object).await.map(drop).map_err(|why| why.to_string())
         })
         .await;

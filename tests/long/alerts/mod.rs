@@ -156,7 +156,7 @@ async fn within(patience: Duration, is_so: impl AsyncFn() -> bool) -> bool {
 #[test]
 fn alerts_fire_only_when_provoked() {
     let Some(program) = program() else {
-        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
+        skipped("prometheus is not on the PATH and not in PROMETHEUS; .ci/tools installs it");
         return;
     };
     RUNTIME.block_on(async {

@@ -227,7 +227,7 @@ impl Stage {
         }
         manifests::apply(project, &fs::read_to_string(path(DEFINITION)).unwrap()).await.unwrap();
         delete(project, "WorkloadDeployment", &self.ns, "bad").await;
-        eventually("it is gone", || async {
+        eventually("the deployment is deleted", || async {
             let left = get(project, "WorkloadDeployment", &self.ns, "bad").await;
             if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
         })

@@ -198,7 +198,7 @@ fn go_federation_taken_over_with_cuts_keeps_running_and_follows_changes() {
     RUNTIME.block_on(async {
         let program = match go_era::build().unwrap() {
             Program::Built(program) => program,
-            Program::Missing(what) => skip!("nobody can write a federation as Go does: {what}"),
+            Program::Missing(what) => skip!("no program writes a federation as Go does: {what}"),
         };
         let [mut of_manager, mut of_cells] = [0, 1].map(|at| budgets_by(MOST[at], STEP[at]));
         // The same number of budgets for each. The additional ones are unlimited.
@@ -342,7 +342,7 @@ async fn a_hands_edit_goes(world: &World, Place { hub, .. }: &Place) {
             copies.replace("web-p-dfw", &by, &copy).await.map(drop).map_err(|e| e.to_string())
         })
         .await;
-        eventually("the hand's edit is gone", || async {
+        eventually("the manual edit is reverted", || async {
             let copy = copies.get("web-p-dfw").await.map_err(|e| e.to_string())?;
             let right = !copy.data.to_string().contains(value) && owners(&copy).len() == 1;
             if right { Ok(()) } else { Err(format!("{:?}", owners(&copy))) }
