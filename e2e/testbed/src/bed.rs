@@ -258,7 +258,7 @@ impl Testbed {
 
     /// Returns the control plane of a city's cell, to stop and start it.
     pub fn cell_mut(&mut self, city: &str) -> Result<&mut ControlPlane> {
-        self.cells.get_mut(city).with_context(|| format!("there is no cell {city}"))
+        self.cells.get_mut(city).with_context(|| format!("cell {city} does not exist"))
     }
 
     /// Returns the options of the testbed.

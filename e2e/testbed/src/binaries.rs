@@ -106,7 +106,7 @@ fn enough_memory() -> Result<()> {
     let kib: Option<u64> = available.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     match kib.map(|kib| kib / 1024) {
         Some(mib) if mib < MEMORY_MIB => {
-            bail!("{mib} MiB of memory are free, a testbed wants {MEMORY_MIB}: end something else first")
+            bail!("{mib} MiB of memory are free, and a testbed needs {MEMORY_MIB}: end other programs first")
         }
         _ => Ok(()),
     }
@@ -119,7 +119,7 @@ fn enough_disk(at: &Path) -> Result<()> {
     match free {
         Some(mib) if mib < DISK_MIB => {
             bail!(
-                "{mib} MiB are free at {}, building Kubernetes wants {DISK_MIB}: free some, or set CARGO_TARGET_DIR",
+                "{mib} MiB are free at {}, and the build of Kubernetes needs {DISK_MIB}: free some, or set CARGO_TARGET_DIR",
                 at.display()
             )
         }

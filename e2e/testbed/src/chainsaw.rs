@@ -49,9 +49,9 @@ impl Run<'_> {
             return Ok(());
         }
         let dir = binaries::cache().join("e2e-failed");
-        dump(bed, &dir).context("suites have failed, and what was there cannot be kept")?;
-        let said = if self.shown { "chainsaw says above which".to_owned() } else { end_of(&said) };
-        bail!("suites have failed; what was there is in {}; {said}", dir.display())
+        dump(bed, &dir).context("suites have failed, and the objects cannot be stored")?;
+        let said = if self.shown { "their names are above".to_owned() } else { end_of(&said) };
+        bail!("suites have failed; objects and logs are in {}; {said}", dir.display())
     }
 }
 
@@ -60,7 +60,7 @@ fn end_of(said: &Path) -> String {
     const LINES: usize = 80;
     let said = fs::read_to_string(said).unwrap_or_default();
     let lines: Vec<&str> = said.lines().collect();
-    format!("chainsaw said at last:\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
+    format!("last lines of chainsaw:\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
 }
 
 async fn passes(run: &Run<'_>, bed: &Testbed, operators: &mut [Operator], said: &Path) -> Result<bool> {

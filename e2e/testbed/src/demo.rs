@@ -293,7 +293,7 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
 fn invite(bed: &Testbed) -> Result<()> {
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     println!("\nIt stays up until Ctrl-C. Kubeconfigs:\n");
-    let milo = bed.milo.as_ref().context("there is no way to the projects")?;
+    let milo = bed.milo.as_ref().context("Milo does not run")?;
     let as_tenant =
         |project: &str| Ok::<_, anyhow::Error>(milo.project_kubeconfig(project, &User::Tenant)?.display().to_string());
     for (project, _, _) in TENANTS {

@@ -54,10 +54,10 @@ async fn answer(stream: TcpStream, operators: &mut [Operator]) -> Result<()> {
 }
 
 async fn carry_out(asked: &str, operators: &mut [Operator]) -> Result<()> {
-    let (verb, who) = asked.split_once(' ').context("stop or start, and whom?")?;
+    let (verb, who) = asked.split_once(' ').context("the request needs a verb and a manager")?;
     let name = format!("operator-{who}");
     let operator = operators.iter_mut().find(|operator| operator.process.name() == name);
-    let operator = operator.with_context(|| format!("there is no manager of {who}"))?;
+    let operator = operator.with_context(|| format!("manager {who} does not exist"))?;
     match verb {
         "stop" => match operator.process.stop(GRACE).await {
             0 => Ok(()),

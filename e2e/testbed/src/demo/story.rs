@@ -53,9 +53,9 @@ impl Step {
     pub fn happens(self) -> &'static str {
         match self {
             Self::SecretRotated => "the tenant changes Secret hello in project shop",
-            Self::SecretRefused => "the tenant refers to Secret payroll, which she may not read, in a Workload",
-            Self::LabelLost => "somebody takes the label of dfw off its Cluster",
-            Self::BindingLost => "somebody deletes the ResourceBinding of hello-edge-dfw on the hub",
+            Self::SecretRefused => "the tenant refers to Secret payroll in a Workload, without permission to read it",
+            Self::LabelLost => "a user removes the label of dfw from its Cluster",
+            Self::BindingLost => "a user deletes the ResourceBinding of hello-edge-dfw on the hub",
         }
     }
 
@@ -63,11 +63,11 @@ impl Step {
     pub fn ended(self) -> &'static str {
         match self {
             Self::SecretRotated => "both cities have the new value, and no Instance was restarted",
-            Self::SecretRefused => "refused where she wrote its name (Forbidden), and nothing came of it",
+            Self::SecretRefused => "refused at the field of its name (Forbidden), and nothing was created",
             Self::LabelLost => {
-                "told on the deployment (CityLabelLost), and all that runs in dfw runs on; the label is put back"
+                "reported on the deployment (CityLabelLost); all Instances in dfw keep running; the label is restored"
             }
-            Self::BindingLost => "Karmada has emptied the city by it; the binding is back, and all runs again",
+            Self::BindingLost => "Karmada emptied the city; the binding is restored, and all Instances run again",
         }
     }
 
@@ -127,7 +127,7 @@ async fn refer_to_foreign_secret(view: &View) -> Result<()> {
                 let workloads =
                     api(&view.projects["shop"], ("compute.datumapis.com", "v1alpha", "Workload"), NAMESPACE);
                 workloads.delete("curious", &DeleteParams::background()).await?;
-                until("it is gone again", async || Ok(workloads.get_opt("curious").await?.is_none())).await?;
+                until("the Workload is deleted", async || Ok(workloads.get_opt("curious").await?.is_none())).await?;
                 Ok(false)
             }
             Err(error) => {
@@ -139,7 +139,7 @@ async fn refer_to_foreign_secret(view: &View) -> Result<()> {
     })
     .await?;
     let made = list(&view.projects["shop"], "Workload").await?;
-    ensure!(made.iter().all(|workload| workload.name_any() != "curious"), "it was made all the same");
+    ensure!(made.iter().all(|workload| workload.name_any() != "curious"), "the Workload was created");
     Ok(())
 }
 
@@ -182,9 +182,9 @@ async fn lose_binding(view: &View) -> Result<()> {
 /// Returns the namespace on hub and cells that mirrors the project's.
 async fn hub_namespace(view: &View) -> Result<String> {
     let all = list(&view.projects["shop"], "WorkloadDeployment").await?;
-    let deployment = all.iter().find(|wd| wd.name_any() == DEPLOYMENT).context("the deployment is gone")?;
+    let deployment = all.iter().find(|wd| wd.name_any() == DEPLOYMENT).context("the deployment does not exist")?;
     let namespace = deployment.annotations().get("compute.datumapis.com/federation-namespace");
-    Ok(namespace.context("the deployment does not say where it is on the hub")?.clone())
+    Ok(namespace.context("the deployment does not name its hub namespace")?.clone())
 }
 
 async fn until(what: &str, check: impl AsyncFn() -> Result<bool>) -> Result<()> {

@@ -42,7 +42,7 @@ impl View {
         for (name, project) in &bed.others {
             projects.insert(name.clone(), project.client().await?);
         }
-        let milo = bed.milo.as_ref().context("there is no way to the projects")?;
+        let milo = bed.milo.as_ref().context("Milo does not run")?;
         let mut tenants = BTreeMap::new();
         for name in projects.keys() {
             tenants.insert(name.clone(), client(&milo.project_kubeconfig(name, &User::Tenant)?).await?);

@@ -161,7 +161,7 @@ mod tests {
         let controls = Controls::default();
         let held = binding(&json!({ "clusters": [{ "name": "a" }], "placement": { "clusterAffinity": {} } }));
         let released = binding(&json!({ "requiredBy": [] }));
-        assert_eq!(controls.late_write(&held), None, "nobody asked");
+        assert_eq!(controls.late_write(&held), None, "not requested");
         controls.ask_late_write("ns", "b");
         assert_eq!(controls.late_write(&released), None, "nothing was read yet");
         assert!(!controls.late_write_is_read("ns", "b"));

@@ -45,7 +45,7 @@ fn encode(value: &mlua::Value, seen: &mut BTreeSet<usize>) -> Result<Value> {
 fn number(value: f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "within what a float says exactly")]
+        #[expect(clippy::cast_possible_truncation, reason = "within the exact range of a float")]
         return (value as i64).into();
     }
     value.into()
