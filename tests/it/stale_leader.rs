@@ -1,4 +1,4 @@
-//! A replica whose connections to the project hang becomes the leader. It must not act on its stale cache.
+//! A replica with hanging connections to the project becomes the leader. It must not act on its stale cache.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Refusals and blocked deletions on the hub are reported where the user looks.
+//! Refusals and blocked deletions on the hub are reported on the user's objects.
 
 use kube::api::{DeleteParams, DynamicObject};
 use serde_json::json;

@@ -115,7 +115,7 @@ pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
     }
 }
 
-/// Runs every step of the build stage in a folder that holds only the files that each COPY has brought so far. `cargo fetch`
+/// Runs every step of the build stage in a folder with only the files of the COPY steps so far. `cargo fetch`
 /// replaces the compiler. Like `cargo build`, it reads the manifests, resolves every dependency from the lock file, and needs the
 /// source of every target. (`cargo metadata` accepts a missing target.)
 #[test]
