@@ -265,7 +265,7 @@ pub fn hold_back<S: Contestable, G>(
         after.0.push((subject.clone(), contest));
     }
     let rests: Vec<bool> = plan.steps.iter().map(Contestable::rests_on_others).collect();
-    let is_kept = left_of(&marks, &waits, &rests);
+    let is_kept = kept_steps(&marks, &waits, &rests);
     let mut place = 0..;
     plan.steps.retain(|_| place.next().is_some_and(|place: usize| is_kept[place]));
     let left = marks.into_iter().zip(&is_kept).filter(|(_, is_kept)| **is_kept).map(|(mark, _)| mark).collect();
@@ -274,14 +274,15 @@ pub fn hold_back<S: Contestable, G>(
         plan.signals.clear();
     }
     plan.next = plan.next.or_sooner(next);
-    let tell = |(subject, why): &(Subject, Trouble)| S::event(tell(regarding, controller, subject, why, now, pause));
-    plan.steps.extend(news.as_ref().map(tell));
+    let event =
+        |(subject, why): &(Subject, Trouble)| S::event(back_off_event(regarding, controller, subject, why, now, pause));
+    plan.steps.extend(news.as_ref().map(event));
     Held { memory: after, left, told: news }
 }
 
 /// Returns for each step if it stays in the plan. If a write is reverted, no step that depends on others stays. If the server
 /// does not keep a write, the other steps stay. If any step waits, a live read stays only if a write follows it.
-fn left_of(marks: &[Mark], waits: &[Option<Trouble>], rests: &[bool]) -> Vec<bool> {
+fn kept_steps(marks: &[Mark], waits: &[Option<Trouble>], rests: &[bool]) -> Vec<bool> {
     let is_taken_back = waits.contains(&Some(Trouble::TakenBack));
     let left: Vec<bool> =
         waits.iter().zip(rests).map(|(wait, rests)| wait.is_none() && !(*rests && is_taken_back)).collect();
@@ -316,7 +317,7 @@ impl Regarding {
 }
 
 /// Returns the Event that reports the back-off.
-fn tell<P: Plane>(
+fn back_off_event<P: Plane>(
     regarding: &Regarding,
     controller: &str,
     subject: &Subject,

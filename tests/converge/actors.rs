@@ -252,7 +252,7 @@ impl World {
             };
             for write in recorded("workload-deployment", &observed, &NOW, instances::plan(&observed, NOW)).steps {
                 let done = self.now.cell.execute(&write);
-                let (ends, looked) = (done.is_err() && is_look(&write.op), matches!(done, Ok(false)));
+                let (ends, looked) = (done.is_err() && is_live_read(&write.op), matches!(done, Ok(false)));
                 if !spend(left, &mut self.changes, done) && *left == 0 && !looked {
                     return;
                 }
@@ -419,7 +419,7 @@ impl World {
 }
 
 /// True if a write is only a live read.
-fn is_look(op: &Op) -> bool {
+fn is_live_read(op: &Op) -> bool {
     matches!(op, Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. })
 }
 

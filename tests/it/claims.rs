@@ -8,7 +8,7 @@ use crate::{
         example_app::{Place, SWEEPS, secret, using},
         get, list, merge, ready, rights, skip,
     },
-    migration::{as_go_left_it, left_dfw, migrated, of_go, status},
+    migration::{left_dfw, migrated, of_go, status, write_as_the_go_operator},
 };
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn claim_residue_is_removed_until_it_stays_removed() {
             places.push(Place { ns, hub });
         }
         world.operators[0].process.kill();
-        as_go_left_it(&world, &places).await;
+        write_as_the_go_operator(&world, &places).await;
         let [late, midway, by_hand] = &places[..] else { unreachable!() };
         // Karmada writes the state that it read before the operator's write (fact 58).
         let karmada = world.bed.stand_in().unwrap();
@@ -85,7 +85,7 @@ fn migration_without_an_answer_from_karmada_waits_and_reports() {
         }
         let (ns, hub) = world.namespace("deaf").await;
         world.operators[0].process.kill();
-        as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
+        write_as_the_go_operator(&world, &[Place { ns, hub: hub.clone() }]).await;
         // A foreign policy has claimed the deployments, and does not propagate dependencies.
         for city in ["dfw", "ord"] {
             delete(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await;

@@ -9,7 +9,7 @@ use crate::{
         example_app::{Place, secret, using},
         get, list, ready, skip,
     },
-    migration::{as_go_left_it, migrated, status, watch_copy},
+    migration::{migrated, status, watch_copy, write_as_the_go_operator},
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn migration_to_dependencies_with_karmada_issue_6924_waits() {
         deploy(&world, &done).await;
         let (ns, hub) = world.namespace("waits").await;
         world.operators[0].process.kill();
-        as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
+        write_as_the_go_operator(&world, &[Place { ns, hub: hub.clone() }]).await;
         // Any status of the cell would make Karmada read all dependencies of the deployment.
         let cell = world.of_cell("dfw");
         world.operators[cell].process.kill();

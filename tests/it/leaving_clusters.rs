@@ -27,7 +27,7 @@ async fn drain(world: &World, on: bool) {
 }
 
 /// Fails unless the failed drain is reported on the Cluster and on the deployment, and counted.
-async fn is_told(world: &World, ns: &str, why: &str) -> Result<(), String> {
+async fn is_reported(world: &World, ns: &str, why: &str) -> Result<(), String> {
     let events = list(&world.hub, "Event", "default").await;
     let notes = events.iter().filter(|event| event.data["reason"] == "DrainFailed").map(|event| &event.data["note"]);
     let notes: Vec<&str> = notes.filter_map(Value::as_str).collect();
@@ -64,7 +64,7 @@ fn failed_drain_is_reported_by_the_next_manager_and_not_restarted() {
         world.bed.serve_instances_of("ord", false).await.unwrap();
         drain(&world, true).await;
         let why = format!("{hub} did not arrive on cell-ord");
-        eventually("the drain has failed", || is_told(&world, &ns, &why)).await;
+        eventually("the drain has failed", || is_reported(&world, &ns, &why)).await;
         guarded(&world, &hub, "cell-dfw").await;
         eventually("it is back", || async {
             let (dfw, ord) = (uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await);
@@ -80,7 +80,7 @@ fn failed_drain_is_reported_by_the_next_manager_and_not_restarted() {
             delete(&world.hub, "Event", "default", &event.name_any()).await;
         }
         world.restart_manager(&[]).await;
-        eventually("the next manager reports it", || is_told(&world, &ns, &why)).await;
+        eventually("the next manager reports it", || is_reported(&world, &ns, &why)).await;
         never_within(ABSENT * 2, "it is begun again", || async {
             let now = (said(&world, &hub).await, uids(&world.dfw, &hub).await);
             (now != before || !uids(&world.ord, &hub).await.is_empty()).then_some(now)

@@ -41,7 +41,7 @@ pub fn of_go(hub: &str, city: &str) -> Value {
 
 /// Changes the hub to the state that the Go operator leaves. One city has the Secret through its policy's claim. The other waits
 /// forever (fact 21).
-pub async fn as_go_left_it(world: &World, places: &[Place]) {
+pub async fn write_as_the_go_operator(world: &World, places: &[Place]) {
     for Place { ns, .. } in places {
         apply(&world.project, secret(ns)).await;
         apply(&world.project, using(ns, &["dfw", "ord"])).await;
@@ -186,7 +186,7 @@ fn migration_to_dependencies_cut_at_any_write_removes_no_copy() {
             let (ns, hub) = world.namespace("migrate").await;
             places.push(Place { ns, hub });
         }
-        as_go_left_it(&world, &places).await;
+        write_as_the_go_operator(&world, &places).await;
         let watched = watch_copies(&world, &places).await;
         let places = cut.budgets(budgets, places);
         let mut dying = cut.start(&world).await;
@@ -228,7 +228,7 @@ fn migration_to_dependencies_cut_at_any_write_removes_no_copy() {
         let (ns, hub) = world.namespace("naive").await;
         // The same watch detects the naive migration, which does everything in one step (fact 25).
         let naive = [Place { ns, hub: hub.clone() }];
-        as_go_left_it(&world, &naive).await;
+        write_as_the_go_operator(&world, &naive).await;
         let (seen, watching) = watch_copies(&world, &naive).await.remove(0);
         for city in ["dfw", "ord"] {
             let mut policy = of_go(&hub, city);
@@ -342,7 +342,7 @@ fn migration_to_dependencies_without_karmada_support_is_refused() {
         let (other, other_hub) = world.namespace("refuse-too").await;
         world.operators[0].process.kill();
         let places = [(&ns, &hub), (&other, &other_hub)].map(|(ns, hub)| Place { ns: ns.clone(), hub: hub.clone() });
-        as_go_left_it(&world, &places).await;
+        write_as_the_go_operator(&world, &places).await;
         world.bed.stand_in().unwrap().propagate_deps(false);
         let (seen, watching) = watch_copy(&world.dfw, &hub);
         world.restart_manager(&[]).await;

@@ -11,7 +11,7 @@ use crate::{
         example_app::{Place, SWEEPS},
         never_within,
     },
-    migration::{as_go_left_it, migrated, watch_copies},
+    migration::{migrated, watch_copies, write_as_the_go_operator},
 };
 use testbed::operator::Operator;
 
@@ -55,7 +55,7 @@ fn migration_with_a_randomly_killed_manager_removes_no_copy() {
                 let (ns, hub) = world.namespace("kills").await;
                 places.push(Place { ns, hub });
             }
-            as_go_left_it(&world, &places).await;
+            write_as_the_go_operator(&world, &places).await;
             let watched = watch_copies(&world, &places).await;
             let kills = kill_at_random(&mut world, &places, seed).await;
             eventually("all is by need alone", || all_migrated(&world, &places)).await;

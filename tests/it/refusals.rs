@@ -298,7 +298,7 @@ fn forget_list_types(schema: &mut Value) {
 
 /// HTTP 500 counted as a temporary error, so a lasting refusal was never reported.
 #[test]
-fn refused_write_on_any_plane_is_reported_where_the_user_looks() {
+fn refused_write_on_any_plane_is_reported_to_the_user() {
     RUNTIME.block_on(async {
         let short = "timing:\n  errorGraceSeconds: 2\n  deliveryGraceSeconds: 1\n";
         let world = alone(Wish { management: short.into(), cell: short.into(), ..Wish::default() }).await;

@@ -47,7 +47,7 @@ async fn makes_a_stray(world: &World, hub: &str) {
 }
 
 /// Runs a Workload through all frequent events and some rare ones.
-async fn a_life(world: &World) {
+async fn run_workload(world: &World) {
     let (ns, hub) = world.namespace("rights").await;
     for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {
         apply(&world.project, json!({
@@ -95,7 +95,7 @@ fn role_rights_are_all_used_and_none_is_missing() {
     RUNTIME.block_on(async {
         let wish = Wish { management: SWEEPS.into(), networks_and_quota: true, ..Wish::default() };
         let mut world = alone(wish).await;
-        a_life(&world).await;
+        run_workload(&world).await;
         // The audit log shows a watch only after its end.
         world.operators.clear();
         eventually("the audit logs show every right", || async {

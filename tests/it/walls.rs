@@ -241,7 +241,7 @@ async fn lets_go_cells_pass_and_holds_the_others(
 }
 
 /// Asserts that a cell cannot name the former cell of its Instance, because management would release the claim of that cell.
-async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
+async fn cannot_name_former_cells(own: &kube::Api<DynamicObject>) {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let says = |former: Value| json!({ "metadata": { "annotations": { FORMER: former, "note": "x" } } });
     for former in ["", "another"] {
@@ -256,7 +256,7 @@ async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
 }
 
 /// Asserts that a cell cannot control Karmada through its Instance. A label set by an administrator blocks no write.
-async fn steers_nothing_of_karmada(world: &World, hub: &str, own: &kube::Api<DynamicObject>) {
+async fn cannot_control_karmada(world: &World, hub: &str, own: &kube::Api<DynamicObject>) {
     const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let puts =
@@ -334,8 +334,8 @@ fn cell_cannot_write_instances_of_another_and_management_hands_over() {
         assert_eq!(refusal(thief.create(&dry, &let_through).await), None);
         lets_go_cells_pass_and_holds_the_others(&world, &hub, &own, &thief).await;
         let holder = as_cell(&world.bed.hub.kubeconfig(&User::Cell("dfw".into())), &hub).await;
-        says_nothing_of_former_cells(&holder).await;
-        steers_nothing_of_karmada(&world, &hub, &holder).await;
+        cannot_name_former_cells(&holder).await;
+        cannot_control_karmada(&world, &hub, &holder).await;
         // A cell may request the Instance. Karmada has not bound the deployment to that cell, so management does not hand it
         // over.
         let asks = json!({ "metadata": { "annotations": { ASKS: uids["ord"] } } });
@@ -354,7 +354,7 @@ fn cell_cannot_write_instances_of_another_and_management_hands_over() {
         let handed = written_back(&world, &hub, &uids["dfw"]).await;
         assert_eq!(handed.uid(), held.uid(), "handed over, not recreated");
         assert_eq!(handed.annotations().get(FORMER).map(String::as_str), Some("the-former"));
-        says_nothing_of_former_cells(&holder).await;
+        cannot_name_former_cells(&holder).await;
         ready(&world, &ns, "web", 1).await;
 
         // An Instance of the former cell that no cell requests is deleted, because the current cell does not have it.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// Returns the time within which a cause or its end must be reported. Real Karmada itself needs longer to report an unreachable
 /// cluster (fact 31).
-fn told_within(stage: &Stage) -> Duration {
+fn reported_within(stage: &Stage) -> Duration {
     promised(Duration::from_secs(if stage.world.bed.stand_in().is_some() { 15 } else { 60 }))
 }
 
@@ -39,7 +39,7 @@ impl Stage {
             if told["reason"] == reason {
                 return told["message"].as_str().unwrap().to_owned();
             }
-            assert!(began.elapsed() < told_within(self), "{name} does not report {type_} {reason}, but {told}");
+            assert!(began.elapsed() < reported_within(self), "{name} does not report {type_} {reason}, but {told}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -262,7 +262,7 @@ async fn binding_missing(stage: &Stage) {
             }
         })
         .await;
-        assert!(began.elapsed() < told_within(stage), "{:?}", began.elapsed());
+        assert!(began.elapsed() < reported_within(stage), "{:?}", began.elapsed());
         stage.says(&wd, "Federated", "Propagated").await;
     }
     stage.cured("lost", &wd).await;

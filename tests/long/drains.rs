@@ -262,7 +262,7 @@ impl Stage {
     }
 
     /// Waits until an Event on the old cluster reports the reason.
-    pub async fn told_on_the_cluster(&self, reason: &str, why: &str) {
+    pub async fn reported_on_the_cluster(&self, reason: &str, why: &str) {
         eventually(&format!("{reason} is reported on the Cluster: {why}"), || async {
             let events = list(&self.world.hub, "Event", "default").await;
             let said = events.iter().filter(|event| event.data["reason"] == reason);
@@ -273,7 +273,7 @@ impl Stage {
     }
 
     /// Waits until every deployment reports why it has not moved.
-    async fn told_on_deployments(&self, why: &str) {
+    async fn reported_on_deployments(&self, why: &str) {
         for place in &self.places {
             eventually("the deployment reports the reason of the delay", || async {
                 let wd = get(&self.world.project, "WorkloadDeployment", &place.ns, &place.deployment).await;
@@ -291,16 +291,16 @@ impl Stage {
         let before = self.all(self.from).await;
         self.drain(true).await;
         if obstacle.is_unseen() {
-            self.told_on_the_cluster("DrainFailed", obstacle.told()).await;
+            self.reported_on_the_cluster("DrainFailed", obstacle.told()).await;
             self.state(Some("failed")).await;
             self.settled(self.from, self.to).await;
             let after = self.all(self.from).await;
             let kept = before.iter().zip(&after).filter(|(before, after)| before == after).count();
             assert_eq!(kept, before.len() - 1, "one namespace went first, and no other: {before:?} {after:?}");
         } else {
-            self.told_on_the_cluster("DrainWaiting", obstacle.told()).await;
+            self.reported_on_the_cluster("DrainWaiting", obstacle.told()).await;
             self.state(Some("waiting")).await;
-            self.told_on_deployments(obstacle.told()).await;
+            self.reported_on_deployments(obstacle.told()).await;
             tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
             assert_eq!(self.all(self.from).await, before, "nothing has moved");
         }
@@ -326,7 +326,7 @@ impl Stage {
         }
         self.settled(self.to, self.from).await;
         self.state(None).await;
-        self.told_on_the_cluster("DrainEnded", "nothing of dfw is to leave any more").await;
+        self.reported_on_the_cluster("DrainEnded", "nothing of dfw is to leave any more").await;
         self.drain(false).await;
         self.watched.iter().for_each(Watched::was_in_order);
         std::mem::swap(&mut self.from, &mut self.to);
@@ -386,7 +386,7 @@ fn drain_of_a_dead_manager_is_continued_by_the_next_one() {
         })
         .await;
         stage.world.restart_manager(&[]).await;
-        stage.told_on_the_cluster("DrainFailed", Obstacle::Provider.told()).await;
+        stage.reported_on_the_cluster("DrainFailed", Obstacle::Provider.told()).await;
         stage.state(Some("failed")).await;
         stage.settled(stage.from, stage.to).await;
     });

@@ -7,7 +7,7 @@ use crate::{
 use serde_json::{Value, json};
 
 /// Waits until the first group in each namespace's policy has a name with this part.
-async fn policies_say(stage: &Stage, group: &str) {
+async fn policies_have(stage: &Stage, group: &str) {
     for place in &stage.places {
         eventually(&format!("the policy has {group}"), || async {
             let policy = get(&stage.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await.ok_or("no policy")?;
@@ -28,9 +28,9 @@ fn drain_cancelled_during_a_scheduler_outage_moves_nothing() {
         let before = stage.all(stage.from).await;
         stage.world.bed.stop_stand_in();
         stage.drain(true).await;
-        policies_say(&stage, "moving-").await;
+        policies_have(&stage, "moving-").await;
         stage.drain(false).await;
-        policies_say(&stage, "city").await;
+        policies_have(&stage, "city").await;
         stage.world.bed.restart_stand_in().await.unwrap();
         stage.settled(stage.from, stage.to).await;
         tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
@@ -53,11 +53,11 @@ fn drain_of_a_cordoned_cluster_reports_the_missing_way_back_first() {
         merge(&hub, "Cluster", "", &from, cordoned(true)).await;
         stage.drain(true).await;
         let said = "has the taint maintenance:NoSchedule, so that what does not arrive on cell-ord could not come back";
-        stage.told_on_the_cluster("DrainWaiting", said).await;
+        stage.reported_on_the_cluster("DrainWaiting", said).await;
         stage.state(Some("waiting")).await;
         assert_eq!(stage.all(stage.from).await, before, "nothing has begun");
         merge(&hub, "Cluster", "", &from, cordoned(false)).await;
-        stage.told_on_the_cluster("DrainFailed", Obstacle::Provider.told()).await;
+        stage.reported_on_the_cluster("DrainFailed", Obstacle::Provider.told()).await;
         stage.settled(stage.from, stage.to).await;
     });
 }

@@ -37,7 +37,7 @@ fn drain_of_a_shared_city_waits_until_the_other_cluster_runs_it() {
         share(&mut stage).await;
         let before = stage.all(stage.from).await;
         stage.drain(true).await;
-        stage.told_on_the_cluster("DrainWaiting", Obstacle::Provider.told()).await;
+        stage.reported_on_the_cluster("DrainWaiting", Obstacle::Provider.told()).await;
         stage.state(Some("waiting")).await;
         tokio::time::sleep(ABSENT).await; // the test checks that nothing happens in this time
         assert_eq!(stage.all(stage.from).await, before, "nothing is given up that the other does not run");

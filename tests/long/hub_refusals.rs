@@ -96,7 +96,7 @@ async fn held(world: &World, ns: &str, hub: &str) {
 }
 
 /// The namespace is terminating, and an object in it blocks the deletion.
-async fn namespace_goes(world: &World, ns: &str, hub: &str) {
+async fn namespace_is_deleted(world: &World, ns: &str, hub: &str) {
     let thing = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "namespace": hub, "name": "thing", "finalizers": ["example.com/hold"] },
@@ -126,7 +126,7 @@ fn hub_refusals_and_blocked_deletions_are_reported_to_the_user() {
         refused(&world, &ns, &hub).await;
         refused_policy(&world, &ns, &hub).await;
         held(&world, &ns, &hub).await;
-        namespace_goes(&world, &ns, &hub).await;
+        namespace_is_deleted(&world, &ns, &hub).await;
         delete(&world.project, "WorkloadDeployment", &ns, "new").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });

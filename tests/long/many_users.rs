@@ -31,7 +31,7 @@ async fn has_its_data(world: &World, ns: &str, hub: &str, name: &str) {
 }
 
 #[test]
-fn companion_with_too_many_users_is_not_rewritten_and_goes_with_the_last() {
+fn companion_with_too_many_users_is_not_rewritten_and_is_deleted_with_the_last() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;

@@ -235,7 +235,7 @@ fn outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
 }
 
 /// Waits until this condition of each of these objects has this status and reason.
-async fn all_say(world: &World, what: &[(&str, String, &str)], ns: &str, status: &str, reason: &str) {
+async fn all_report(world: &World, what: &[(&str, String, &str)], ns: &str, status: &str, reason: &str) {
     for (kind, name, type_) in what {
         eventually(&format!("{kind} {name}: {type_} is {status}/{reason}"), || async {
             let object = get(&world.project, kind, ns, name).await.ok_or("not there")?;
@@ -261,7 +261,7 @@ fn unreachable_cell_is_reported_as_unknown_to_the_tenant() {
             ("Instance", "web-p-ord-0".to_owned(), "Ready"),
         ];
         world.bed.cells.get_mut("ord").unwrap().stop_api_server();
-        all_say(&world, &what, &ns, "Unknown", "ClusterNotReady").await;
+        all_report(&world, &what, &ns, "Unknown", "ClusterNotReady").await;
         // A restarted manager has no memory of this, and keeps the report.
         let since = condition(&get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.unwrap(), "Available");
         world.restart_manager(&[]).await;
@@ -274,9 +274,9 @@ fn unreachable_cell_is_reported_as_unknown_to_the_tenant() {
         let ord = world.bed.cells.get_mut("ord").unwrap();
         ord.start_api_server().unwrap();
         ord.wait_ready().await.unwrap();
-        all_say(&world, &what[..1], &ns, "True", "StableInstanceFound").await;
-        all_say(&world, &what[2..3], &ns, "True", "AvailablePlacementFound").await;
-        all_say(&world, &what[3..], &ns, "True", "Available").await;
+        all_report(&world, &what[..1], &ns, "True", "StableInstanceFound").await;
+        all_report(&world, &what[2..3], &ns, "True", "AvailablePlacementFound").await;
+        all_report(&world, &what[3..], &ns, "True", "Available").await;
     });
 }
 

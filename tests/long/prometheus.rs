@@ -150,9 +150,9 @@ fn prometheus_during_load_sees_every_metric_without_growth() {
         let grew = grown(&before, &after, rounds / 2);
         assert!(grew.is_empty(), "with {rounds} applications grew {grew:?}");
         let run = format!("{}s", began.elapsed().as_secs() + 60);
-        all_is_told(&prometheus, &run).await;
+        assert_all_panels_have_data(&prometheus, &run).await;
         panels_have_data(&prometheus, &run, &[]).await;
-        nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
+        assert_no_alert_fires(&prometheus, &run).await;
         drop(prometheus);
     });
 }
@@ -233,7 +233,7 @@ fn prometheus_during_the_suites_sees_no_growth() {
         assert!(grew.is_empty(), "with {passes} passes grew {grew:?}");
         let run = format!("{}s", began.elapsed().as_secs() + 60);
         panels_have_data(&prometheus, &run, &NOT_BY_SUITES).await;
-        nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
+        assert_no_alert_fires(&prometheus, &run).await;
         drop(prometheus);
     });
 }
@@ -245,7 +245,7 @@ fn grown(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>, allo
 }
 
 /// Asserts that no alert has fired, because no lasting failure was provoked. Prints the duration of scrapes.
-async fn nothing_fires_and_scrapes_are_told(prometheus: &Prometheus, run: &str) {
+async fn assert_no_alert_fires(prometheus: &Prometheus, run: &str) {
     let fired = prometheus.ask(&format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{run}])")).await.unwrap();
     assert!(fired.is_empty(), "nothing was provoked that lasts: {fired:#?}");
     let slow = format!("max_over_time(scrape_duration_seconds{{{JOB}}}[{run}])");
@@ -254,7 +254,7 @@ async fn nothing_fires_and_scrapes_are_told(prometheus: &Prometheus, run: &str) 
     }
 }
 
-async fn all_is_told(prometheus: &Prometheus, run: &str) {
+async fn assert_all_panels_have_data(prometheus: &Prometheus, run: &str) {
     let mut missing = BTreeSet::new();
     let documented = documented();
     for (name, _, _) in ELSEWHERE {

@@ -91,7 +91,7 @@ impl Stage {
     }
 
     /// Waits until `Federated` has this reason on this many deployments. Returns the condition of each.
-    async fn all_say(&self, reason: &str, count: usize) -> BTreeMap<String, Value> {
+    async fn all_report(&self, reason: &str, count: usize) -> BTreeMap<String, Value> {
         eventually_within(self.patience, &format!("{count} say {reason}"), || async {
             let conditions = self.conditions().await;
             let others: Vec<&Value> = conditions.values().filter(|condition| condition["reason"] != reason).collect();
@@ -161,20 +161,20 @@ fn unavailable_karmada_is_awaited_without_repairs() {
             skip!("Karmada's own processes are not stopped by a test");
         }
         stage.deploy("old", 4).await;
-        let old = stage.all_say("Propagated", 4).await;
+        let old = stage.all_report("Propagated", 4).await;
         stage.world.bed.stop_stand_in();
         let (hub, project) = (Audit::mark(&stage.world.bed.hub), Audit::mark(&stage.world.bed.project));
         stage.change_old().await;
-        let changed = stage.all_say("DependenciesNotPropagated", CHANGED.len()).await;
+        let changed = stage.all_report("DependenciesNotPropagated", CHANGED.len()).await;
         for name in CHANGED {
             let said = changed[name]["message"].as_str().unwrap();
             assert!(said.ends_with("Karmada has not got to it"), "the running deployment blames no component: {said}");
         }
-        let image = stage.all_say("NotApplied", 1).await;
+        let image = stage.all_report("NotApplied", 1).await;
         let said = image[NEW_IMAGE]["message"].as_str().unwrap();
         assert!(said.contains("as it was: its last change"), "the old version is not reported as the new one: {said}");
         stage.deploy("new", count).await;
-        let conditions = stage.all_say("BindingMissing", count).await;
+        let conditions = stage.all_report("BindingMissing", count).await;
         let is_changed = |name: &str| CHANGED.contains(&name) || name == NEW_IMAGE;
         assert!(conditions.iter().filter(|(name, _)| !is_changed(name)).all(|(_, condition)| {
             condition["reason"] == "Propagated"
@@ -206,7 +206,7 @@ fn unavailable_karmada_is_awaited_without_repairs() {
         assert!(status <= 2 * (count + CHANGED.len() + 1), "{status} status writes");
 
         stage.world.bed.restart_stand_in().await.unwrap();
-        let now = stage.all_say("Propagated", count + 4).await;
+        let now = stage.all_report("Propagated", count + 4).await;
         let mut unchanged = old.iter().filter(|(name, _)| !is_changed(name));
         assert!(unchanged.all(|(name, before)| now[name] == *before), "what ran was never doubted");
         stage.was_patient().await;
@@ -222,12 +222,12 @@ fn slow_karmada_gets_no_repairs() {
         let stage = Stage::start("slow", in_full, "").await;
         let Some(karmada) = stage.world.bed.stand_in() else { skip!("only the stand-in can be slowed down") };
         stage.deploy("old", 4).await;
-        stage.all_say("Propagated", 4).await;
+        stage.all_report("Propagated", 4).await;
         karmada.writes_per_second(Some(40));
         let (hub, project) = (Audit::mark(&stage.world.bed.hub), Audit::mark(&stage.world.bed.project));
         stage.deploy("new", count).await;
         stage.change_old().await;
-        stage.all_say("Propagated", count + 4).await;
+        stage.all_report("Propagated", count + 4).await;
         karmada.writes_per_second(None);
         let written = copies(&hub, &stage.hub);
         assert!(written.values().all(|writes| *writes <= 2), "created, and annotated with its data: {written:?}");
@@ -244,7 +244,7 @@ fn bindings_deleted_in_bulk_are_repaired_one_by_one() {
         let (count, in_full) = size(32);
         let stage = Stage::start("bulk", in_full, budget).await;
         stage.deploy("wd", count).await;
-        stage.all_say("Propagated", count).await;
+        stage.all_report("Propagated", count).await;
         let (hub, before) = (Audit::mark(&stage.world.bed.hub), stage.events().await);
         let bindings = list(&stage.world.hub, "ResourceBinding", &stage.hub).await;
         let of_copies = bindings.iter().filter(|binding| binding.name_any().ends_with("-workloaddeployment"));
@@ -261,7 +261,7 @@ fn bindings_deleted_in_bulk_are_repaired_one_by_one() {
             if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
         })
         .await;
-        stage.all_say("Propagated", count).await;
+        stage.all_report("Propagated", count).await;
         let all = writes_of(&hub);
         let mut touches: Vec<_> = all
             .iter()
@@ -299,7 +299,7 @@ fn suspended_propagation_is_reported_and_left_alone() {
     RUNTIME.block_on(async {
         let stage = Stage::start("suspended", false, "").await;
         stage.deploy("old", 1).await;
-        stage.all_say("Propagated", 1).await;
+        stage.all_report("Propagated", 1).await;
         let hold = json!({ "spec": { "suspension": { "dispatching": true } } });
         merge(&stage.world.hub, "PropagationPolicy", &stage.hub, "city-dfw", hold).await;
         eventually("Karmada knows it", || async {
@@ -309,7 +309,7 @@ fn suspended_propagation_is_reported_and_left_alone() {
         })
         .await;
         stage.deploy("new", 2).await;
-        let conditions = stage.all_say("PropagationSuspended", 3).await;
+        let conditions = stage.all_report("PropagationSuspended", 3).await;
         let of =
             |name: &str| (conditions[name]["status"].clone(), conditions[name]["message"].as_str().unwrap().to_owned());
         let (status, text) = of("old-0");
@@ -325,7 +325,7 @@ fn suspended_propagation_is_reported_and_left_alone() {
         assert!(get(&stage.world.dfw, "WorkloadDeployment", &stage.hub, "new-1").await.is_none());
         let resume = json!({ "spec": { "suspension": null } });
         merge(&stage.world.hub, "PropagationPolicy", &stage.hub, "city-dfw", resume).await;
-        stage.all_say("Propagated", 3).await;
+        stage.all_report("Propagated", 3).await;
         let there: Vec<DynamicObject> = list(&stage.world.dfw, "WorkloadDeployment", &stage.hub).await;
         assert_eq!((there.len(), stage.repairs().await), (3, 0));
     });

@@ -63,7 +63,7 @@ async fn reported(world: &World, hub: &str) -> String {
 }
 
 /// Waits until a hub namespace has no copies.
-async fn all_gone(world: &World, hub: &str) {
+async fn all_deleted(world: &World, hub: &str) {
     eventually_within(GRACE + PATIENCE, "the copies are deleted", || async {
         let left = copies(world, hub).await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
@@ -121,7 +121,7 @@ fn copies_without_original_in_a_restored_project_are_kept_for_the_grace() {
         // After the second restore, no original is recreated.
         world.bed.restore_project(&backup).await.unwrap();
         all_wait(&world, &hub, DEPLOYMENTS).await;
-        all_gone(&world, &hub).await;
+        all_deleted(&world, &hub).await;
     });
 }
 
@@ -180,7 +180,7 @@ fn copies_of_a_namespace_missing_in_a_restored_project_are_kept_for_the_grace() 
             (now != before).then_some(now)
         })
         .await;
-        all_gone(&world, &later).await;
+        all_deleted(&world, &later).await;
         all_on_the_hub(&world, &earlier).await;
     });
 }

@@ -28,7 +28,7 @@ fn step_that_depends_on_a_write_waits_if_it_is_reverted_and_not_if_it_is_not_kep
         ("reverted, with an independent step", Some(Trouble::TakenBack), false, [false, true]),
         ("a field is not kept", Some(Trouble::NotKept(".spec.later".to_owned())), true, [false, true]),
     ] {
-        assert_eq!(left_of(&marks, &[trouble, None], &[true, rests]), left, "{what}");
+        assert_eq!(kept_steps(&marks, &[trouble, None], &[true, rests]), left, "{what}");
     }
 }
 

@@ -52,7 +52,7 @@ impl Stage {
         self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
         marking.abort();
         end(both).await;
-        self.with_quota_of_its_own(dfw, &cells[0]).await;
+        self.with_own_quota(dfw, &cells[0]).await;
         let both = self.admitted(dfw, "single-cluster-admission").await;
         self.only_karmada_brings_unasked(dfw).await;
         self.federates(dfw, &admin, "of-one-admitted", &[&both, &cells[0]]).await;
@@ -63,7 +63,7 @@ impl Stage {
     }
     /// Runs project and cell in one cluster, with Instances that wait for quota of that project. It uses the component and the
     /// config key that the overlay's comments name.
-    async fn with_quota_of_its_own(&self, plane: &ControlPlane, others: &[Pod]) {
+    async fn with_own_quota(&self, plane: &ControlPlane, others: &[Pod]) {
         let (milo, admin) = (self.bed.milo.as_ref().unwrap(), plane.client().await.unwrap());
         milo.add("single", plane).await.unwrap();
         let _grants = Worker::quota(admin.clone());

@@ -213,7 +213,7 @@ fn go_federation_taken_over_with_cuts_keeps_running_and_follows_changes() {
             before.push(uids(&world, place).await);
         }
         let uncut = places.last().unwrap().clone();
-        assert_is_of_go(&world, &uncut).await;
+        assert_go_state(&world, &uncut).await;
         let generations = generations(&world, &uncut).await;
 
         let cut = Cut::new(&world).await;
@@ -254,11 +254,11 @@ fn go_federation_taken_over_with_cuts_keeps_running_and_follows_changes() {
             let changed = changed(before, &uids(&world, place).await);
             assert!(changed.is_empty(), "after a death at write {writes}: {changed:?}");
         }
-        told_once(&world, &uncut).await;
+        reported_once(&world, &uncut).await;
         eprintln!("all of it runs after {:?}", began.elapsed());
 
         fields::follow(&world, &uncut).await;
-        a_hands_edit_goes(&world, &uncut).await;
+        manual_edit_is_reverted(&world, &uncut).await;
         eprintln!("all of it follows after {:?}", began.elapsed());
         for (name, _) in WORKLOADS {
             delete(&world.project, "Workload", &uncut.ns, name).await;
@@ -299,7 +299,7 @@ async fn generations(world: &World, place: &Place) -> BTreeMap<String, Option<i6
 }
 
 /// Asserts that the objects are as the Go operator leaves them, without any mark of this operator (facts 1, 2, 4 and 7).
-async fn assert_is_of_go(world: &World, Place { ns, hub }: &Place) {
+async fn assert_go_state(world: &World, Place { ns, hub }: &Place) {
     for (client, namespace) in [(&world.project, ns), (&world.hub, hub)] {
         for (name, _) in DEPLOYMENTS {
             let object = get(client, "WorkloadDeployment", namespace, name).await.unwrap();
@@ -321,7 +321,7 @@ async fn assert_is_of_go(world: &World, Place { ns, hub }: &Place) {
 }
 
 /// Asserts that each deployment has one Event about the take-over.
-async fn told_once(world: &World, Place { ns, hub }: &Place) {
+async fn reported_once(world: &World, Place { ns, hub }: &Place) {
     for (client, namespace) in [(&world.project, ns), (&world.hub, hub)] {
         let events = list(client, "Event", namespace).await;
         let told = events.iter().filter(|event| event.data["reason"] == "FieldsTakenOver");
@@ -331,7 +331,7 @@ async fn told_once(world: &World, Place { ns, hub }: &Place) {
 }
 
 /// Asserts that a manual edit of the copy is undone, under any field manager and without one.
-async fn a_hands_edit_goes(world: &World, Place { hub, .. }: &Place) {
+async fn manual_edit_is_reverted(world: &World, Place { hub, .. }: &Place) {
     let copies = api(&world.hub, "WorkloadDeployment", hub);
     for (value, forgotten) in [("MINE", false), ("LOST", true)] {
         eventually("the copy is edited", || async {

@@ -148,14 +148,14 @@ async fn lose_label(view: &View) -> Result<()> {
     let name = format!("cell-{CITY}");
     let label = |value: Value| json!({ "metadata": { "labels": { CITY_LABEL: value } } });
     merge(&view.hub, cluster, "", &name, label(Value::Null)).await?;
-    let reported = federated_says(view, "CityLabelLost").await;
+    let told = wait_for_federated(view, "CityLabelLost").await;
     merge(&view.hub, cluster, "", &name, label(json!(CITY))).await?;
-    reported?;
-    federated_says(view, "Propagated").await
+    told?;
+    wait_for_federated(view, "Propagated").await
 }
 
 /// Waits until `Federated` of the deployment is true with this reason.
-async fn federated_says(view: &View, reason: &str) -> Result<()> {
+async fn wait_for_federated(view: &View, reason: &str) -> Result<()> {
     let wanted = (true, format!("Federated=True {reason}"));
     until(&wanted.1, async || {
         let all = list(&view.projects["shop"], "WorkloadDeployment").await?;
@@ -175,7 +175,7 @@ async fn lose_binding(view: &View) -> Result<()> {
         Ok(there.is_some_and(|binding| binding.uid() != lost && binding.metadata.deletion_timestamp.is_none()))
     })
     .await?;
-    federated_says(view, "Propagated").await?;
+    wait_for_federated(view, "Propagated").await?;
     until("all runs again", async || Ok(view.look().await?.complete)).await
 }
 

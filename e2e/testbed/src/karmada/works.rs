@@ -32,7 +32,7 @@ impl Federation {
                 failures.note(self.hold_work(cluster, "Namespace", &namespace, &format!("/{name}"), how).await);
             }
         }
-        failures.note(self.drop_works_of_gone_namespaces().await);
+        failures.note(self.drop_works_of_deleted_namespaces().await);
         let mut works = self.works();
         let mut present = BTreeSet::new();
         for binding in self.hub.all("ResourceBinding") {
@@ -81,7 +81,7 @@ impl Federation {
         failures.result()
     }
 
-    async fn drop_works_of_gone_namespaces(&self) -> Result<()> {
+    async fn drop_works_of_deleted_namespaces(&self) -> Result<()> {
         for work in self.hub.all("Work") {
             let Some(of) = made_of(&work) else { continue };
             let Some(name) = of.strip_prefix('/') else { continue };
