@@ -1,4 +1,4 @@
-//! Bindings that Karmada made of companions and of copies: what each was made of, and whether it is ours.
+//! Bindings that Karmada made of companions and of copies: their template, and whether they are ours.
 
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
     plan::{Kind, Object, ObjectVersion, ownership},
 };
 
-/// What the binding of this name in this namespace was made of; `None` if that is no kind of ours.
+/// Returns the template of the binding with this name, in this namespace. `None` if its kind is not ours.
 pub fn template_of(namespace: &str, binding: &str) -> Option<Object> {
     match Template::of_binding(binding) {
         Template::Companion(DataRef { kind, name }) => {
@@ -22,20 +22,21 @@ pub fn template_of(namespace: &str, binding: &str) -> Option<Object> {
     }
 }
 
-/// A binding, and what it was made of.
+/// A binding and its template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// The binding.
     pub object: Object,
     /// Its version.
     pub version: ObjectVersion,
-    /// What it was made of.
+    /// The object that it was made of.
     pub template: Object,
 }
 
 impl Binding {
-    /// From the metadata of a binding, and what the watch knows of its content. `None` if it is terminating, or not ours: a city
-    /// policy claims it, or did before that policy went; or it is of a companion, and attached to deployments of ours alone.
+    /// Reads a binding's metadata, and the watch's facts of its content. `None` if the binding is terminating or not ours. It is
+    /// ours if a city policy claims it, or claimed it until that policy was deleted. The binding of a companion is also ours if
+    /// it is attached only to our deployments.
     pub fn ours(meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Option<Self> {
         let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
         let template = template_of(namespace, name).filter(|_| meta.deletion_timestamp.is_none())?;
@@ -52,8 +53,8 @@ impl Binding {
     }
 }
 
-/// True if Karmada made the binding because others need what it was made of: it carries the mark of that. Karmada takes the mark off
-/// with the last that needs it; then what it was made of owns it, and no policy claims it.
+/// True if Karmada made the binding because others need its template. Such a binding has a mark. Karmada removes the mark with
+/// the last user. Then the template owns the binding, and no policy claims it.
 fn is_attached(meta: &ObjectMeta, template: &Object) -> bool {
     let is_marked = meta.labels.iter().flatten().any(|(key, _)| key.starts_with(annotation::DEPENDED_BY));
     let is_owned = meta.owner_references.iter().flatten().any(|owner| {

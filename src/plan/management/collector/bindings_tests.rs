@@ -5,12 +5,12 @@ use crate::api::{karmada::BindingSnapshot, names::CityCode};
 
 #[test]
 fn binding_is_named_after_its_template() {
-    let of = |binding| template_of("ns-1", binding).map(|template| template.to_string());
-    assert_eq!(of("db-secret").as_deref(), Some("Secret ns-1/db"));
-    assert_eq!(of("settings-configmap").as_deref(), Some("ConfigMap ns-1/settings"));
-    assert_eq!(of("web-p-dfw-workloaddeployment").as_deref(), Some("WorkloadDeployment ns-1/web-p-dfw"));
-    assert_eq!(of("web-deployment"), None);
-    assert_eq!(of("-secret"), None);
+    let template = |binding| template_of("ns-1", binding).map(|template| template.to_string());
+    assert_eq!(template("db-secret").as_deref(), Some("Secret ns-1/db"));
+    assert_eq!(template("settings-configmap").as_deref(), Some("ConfigMap ns-1/settings"));
+    assert_eq!(template("web-p-dfw-workloaddeployment").as_deref(), Some("WorkloadDeployment ns-1/web-p-dfw"));
+    assert_eq!(template("web-deployment"), None);
+    assert_eq!(template("-secret"), None);
 }
 
 fn facts(parent: &str) -> BindingFacts {
@@ -32,7 +32,7 @@ fn by(policy: &str) -> Value {
 }
 
 #[test]
-fn binding_of_a_deployment_is_ours_if_a_city_policy_claims_it_or_did() {
+fn deployment_binding_claimed_by_city_policy_is_ours() {
     let scheduled = BindingFacts { scheduled_for: CityCode::parse("dfw").ok(), ..BindingFacts::default() };
     let mut terminating = by("city-dfw");
     terminating["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -48,7 +48,7 @@ fn binding_of_a_deployment_is_ours_if_a_city_policy_claims_it_or_did() {
 }
 
 #[test]
-fn binding_of_a_companion_is_ours_if_only_deployments_of_ours_need_it() {
+fn companion_binding_needed_only_by_our_deployments_is_ours() {
     let attached = json!({ "labels": { "resourcebinding.karmada.io/depended-by-abc": "x" } });
     let owned = |kind: &str, name: &str, controller: bool, annotations: Value| {
         let owner = json!({ "apiVersion": "v1", "kind": kind, "name": name, "uid": "o", "controller": controller });
@@ -56,7 +56,7 @@ fn binding_of_a_companion_is_ours_if_only_deployments_of_ours_need_it() {
     };
     let by_all = json!({ annotation::CLUSTER_POLICY_NAME: "theirs" });
     let own = || owned("Secret", "db", true, json!({}));
-    let nobody = || Some(BindingFacts::default());
+    let unattached = || Some(BindingFacts::default());
     for (what, meta, facts, expected) in [
         ("claimed by a city policy", by("city-dfw"), None, true),
         ("claimed by another policy", by("theirs"), None, false),
@@ -64,15 +64,15 @@ fn binding_of_a_companion_is_ours_if_only_deployments_of_ours_need_it() {
         ("the last parent has gone", attached.clone(), Some(BindingFacts::default()), true),
         ("attached to another kind", attached.clone(), Some(facts("theirs-deployment")), false),
         ("of which the watch knows nothing", attached, None, false),
-        ("neither claimed nor attached", json!({}), nobody(), false),
-        // Karmada takes the mark off with the last parent; what it was made of was seen to be left so, with its binding.
-        ("its companion's own, which no other needs", own(), nobody(), true),
+        ("neither claimed nor attached", json!({}), unattached(), false),
+        // Karmada removes the mark with the last parent. A companion was seen to be left like this, with its binding.
+        ("its companion's own, which no other needs", own(), unattached(), true),
         ("its companion's own, which others need", own(), Some(facts("theirs-deployment")), false),
         ("its companion's own, of which the watch knows nothing", own(), None, false),
-        ("claimed for the whole hub", owned("Secret", "db", true, by_all), nobody(), false),
-        ("of another name", owned("Secret", "other", true, json!({})), nobody(), false),
-        ("of another kind", owned("ConfigMap", "db", true, json!({})), nobody(), false),
-        ("owned without control", owned("Secret", "db", false, json!({})), nobody(), false),
+        ("claimed for the whole hub", owned("Secret", "db", true, by_all), unattached(), false),
+        ("of another name", owned("Secret", "other", true, json!({})), unattached(), false),
+        ("of another kind", owned("ConfigMap", "db", true, json!({})), unattached(), false),
+        ("owned without control", owned("Secret", "db", false, json!({})), unattached(), false),
     ] {
         assert_eq!(is_ours("db-secret", meta, facts.as_ref()), expected, "{what}");
     }

@@ -17,19 +17,19 @@ use crate::{
 /// A copy that is younger than this part of its grace was recreated by a write under way.
 const YOUNG: u32 = 6;
 
-/// What the collector is to do beside the steps.
+/// Instruction to the collector in addition to the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The steps count as one of those that a sweep may delete.
+    /// The steps count towards the limit of one sweep.
     Counts,
-    /// It says in the log that what is due is kept, because clean-up is paused.
+    /// The log reports that due objects are kept, because clean-up is paused.
     Paused,
 }
 
-/// What is decided.
+/// Decision of the plan.
 pub type Decided = Plan<Action, Signal>;
 
-/// Decides about what one owner has left.
+/// Decides about everything that one owner has left.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let proof = observed.owner.add_to(Proof::of_target());
     let due = match observed.grace {
@@ -54,7 +54,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     }
 }
 
-/// Notes since when the owner is gone, and reports it.
+/// Records since when the owner is gone, and reports it.
 fn note(observed: &Observed, on: &Item, now: Timestamp) -> [Write<Hub>; 2] {
     let since = json!({ "metadata": { "annotations": { annotation::STRANDED_SINCE: now.to_string() } } });
     [
@@ -63,8 +63,8 @@ fn note(observed: &Observed, on: &Item, now: Timestamp) -> [Write<Hub>; 2] {
     ]
 }
 
-/// Deletes what is left. What is protected loses its protection first, and is judged again without it by the next sweep; a
-/// hub namespace goes after all that it protects.
+/// Deletes what is left. A protected object loses its protection first, and the next sweep judges it again. A hub namespace is
+/// deleted once nothing in it is protected any more.
 fn delete(observed: &Observed, proof: Proof<Action>) -> Decided {
     let (protected, free): (Vec<&Item>, Vec<&Item>) = observed.items.iter().partition(|item| item.protected);
     let waits = observed.rule == Rule::Namespace && !protected.is_empty();

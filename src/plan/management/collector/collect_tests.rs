@@ -29,7 +29,7 @@ fn hub_namespace(protected: bool) -> Item {
     Item { protected, ..Item::new(object, ObjectVersion::new("h", "7")) }
 }
 
-/// Something that was found without its owner, for so long as its note says.
+/// Snapshot of objects without their owner. `since` is the time that their note records.
 fn observed(rule: Rule, owner: Read, items: Vec<Item>, since: Option<Timestamp>) -> Observed {
     let on = if rule == Rule::Copy { items[0].clone() } else { hub_namespace(false) };
     Observed {
@@ -47,7 +47,7 @@ fn observed(rule: Rule, owner: Read, items: Vec<Item>, since: Option<Timestamp>)
     }
 }
 
-/// A copy that was made a day ago.
+/// Snapshot of a copy that was created a day ago.
 fn copy(since: Option<Timestamp>) -> Observed {
     let original = Read::NotInProject(Object::named::<WorkloadDeployment>("shop", "web"));
     let copy = observed(Rule::Copy, original, vec![item(Kind::WorkloadDeployment, "web")], since);
@@ -62,7 +62,7 @@ fn no_project() -> Read {
     Read::NoProject(Object { kind: Kind::Project, namespace: String::new(), name: "beta".into() })
 }
 
-/// What a plan does, in short.
+/// Returns the steps of a plan in short form.
 fn decided(observed: &Observed) -> Vec<String> {
     let (decided, again) = (plan(observed, now()), plan(&recorded(observed), now()));
     assert_eq!(format!("{decided:?}"), format!("{again:?}"), "decided again from its record");
@@ -98,7 +98,7 @@ const NO_ORIGINAL: &str = "project: no WorkloadDeployment shop/web";
 const COPY_DELETED: &str = "delete WorkloadDeployment ns-1/web web 3";
 
 #[test]
-fn copy_without_original_is_noted_and_reported_and_deleted_after_an_hour() {
+fn copy_without_original_is_reported_and_deleted_after_an_hour() {
     let first = decided(&copy(None));
     let [read, noted, reported] = &first[..] else { panic!("{first:?}") };
     assert_eq!(read, NO_ORIGINAL);
@@ -115,16 +115,16 @@ fn copy_without_original_is_noted_and_reported_and_deleted_after_an_hour() {
     assert_eq!(decided(&gone), ["project: no Namespace shop of uid 1", COPY_DELETED]);
 }
 
-/// A write under way while the finalizer was released recreated the copy, and nobody deleted it.
+/// A write under way while the finalizer was removed recreated the copy, and no controller deleted it.
 #[test]
-fn copy_without_original_that_is_young_is_deleted_at_once_even_if_sweeps_are_paused() {
+fn young_copy_without_original_is_deleted_at_once_even_if_paused() {
     let made = |age: Duration| Observed { created: Some(before(age)), paused: true, ..copy(None) };
     assert_eq!(decided(&made(Duration::from_secs(599))), [NO_ORIGINAL, COPY_DELETED]);
     assert_eq!(decided(&made(Duration::from_mins(10))).len(), 3, "it waits");
 }
 
 #[test]
-fn nothing_that_is_due_is_deleted_while_sweeps_are_paused() {
+fn paused_sweep_deletes_nothing_that_is_due() {
     let binding = |rule| {
         let template = Read::NotOnHub(Object { kind: Kind::Project, namespace: "ns-1".into(), name: "db".into() });
         observed(rule, template, vec![item(Kind::ResourceBinding, "db-secret")], None)
@@ -145,22 +145,22 @@ fn nothing_that_is_due_is_deleted_while_sweeps_are_paused() {
 }
 
 #[test]
-fn binding_of_a_companion_is_deleted_at_once_and_that_of_a_copy_by_the_second_sweep() {
-    let of = |rule, seen_before| {
+fn companion_binding_is_deleted_at_once_and_copy_binding_by_second_sweep() {
+    let lost = |rule, seen_before| {
         let template =
             Read::NotOnHub(Object { kind: Kind::WorkloadDeployment, namespace: "ns-1".into(), name: "web".into() });
         Observed { seen_before, ..observed(rule, template, vec![item(Kind::ResourceBinding, "b")], None) }
     };
     let deleted = ["hub: no WorkloadDeployment ns-1/web", "delete ResourceBinding ns-1/b b 3"];
-    assert_eq!(decided(&of(Rule::CompanionBinding, false)), deleted);
+    assert_eq!(decided(&lost(Rule::CompanionBinding, false)), deleted);
     for rule in [Rule::CopyBinding, Rule::Work] {
-        assert_eq!(decided(&of(rule, false)), [""; 0], "{rule:?}");
-        assert_eq!(decided(&of(rule, true)), deleted, "{rule:?}");
+        assert_eq!(decided(&lost(rule, false)), [""; 0], "{rule:?}");
+        assert_eq!(decided(&lost(rule, true)), deleted, "{rule:?}");
     }
 }
 
 #[test]
-fn content_of_a_namespace_that_is_gone_is_deleted_after_one_live_read_and_a_binding_after_its_own() {
+fn content_of_deleted_namespace_is_deleted_after_live_reads() {
     let lost = Item {
         read: Some(Read::NotOnHub(Object::named::<WorkloadDeployment>("ns-1", "web"))),
         ..Item::new(Object::named::<ResourceBinding>("ns-1", "web-workloaddeployment"), ObjectVersion::new("b", "4"))
@@ -182,9 +182,9 @@ fn content_of_a_namespace_that_is_gone_is_deleted_after_one_live_read_and_a_bind
     assert_eq!(decided(&other(Some(before(HOUR * 24)))), gone);
 }
 
-/// A stolen credential of a cell made Instances that Karmada refuses to delete: neither they nor the namespace ever went.
+/// A cell's stolen credential created Instances that Karmada refuses to delete. They and their namespace were never deleted.
 #[test]
-fn protected_object_loses_its_protection_first_and_its_namespace_is_deleted_after_that() {
+fn protected_object_loses_protection_before_its_namespace_is_deleted() {
     let lifted = |object: &str, version: &str| {
         format!(r#"{object} "{version}" {{"resourcetemplate.karmada.io/deletion-protected":null}}"#)
     };
@@ -198,7 +198,7 @@ fn protected_object_loses_its_protection_first_and_its_namespace_is_deleted_afte
     assert_eq!(
         decided(&due(vec![held(), hub_namespace(false)])),
         ["discovery: no Project beta".to_owned(), lifted("Instance ns-1/held", "3")],
-        "the namespace goes last"
+        "the namespace is deleted last"
     );
     assert_eq!(decided(&due(vec![hub_namespace(false)])), ["discovery: no Project beta", "delete Namespace ns-1 h 7"]);
     let content = observed(Rule::Content, no_namespace(), vec![held(), item(Kind::Instance, "other")], None);
@@ -207,7 +207,7 @@ fn protected_object_loses_its_protection_first_and_its_namespace_is_deleted_afte
 }
 
 #[test]
-fn hub_namespace_of_a_project_that_is_gone_is_reported_with_the_time_of_its_deletion() {
+fn hub_namespace_of_deleted_project_is_reported_with_its_deletion_time() {
     for (grace, then) in [
         (Some(Duration::from_mins(1)), "What this hub namespace holds of it is deleted in 60 s."),
         (None, "What this hub namespace holds of it is kept."),
@@ -219,12 +219,12 @@ fn hub_namespace_of_a_project_that_is_gone_is_reported_with_the_time_of_its_dele
         assert_eq!(first[2], format!(r#""Stranded" on "ns-1": "Project beta does not exist. {then}""#));
         let noted = Some(Noted { on: hub_namespace(true), since: Some(before(HOUR * 10_000)) });
         let kept = decided(&Observed { noted, ..found }).is_empty();
-        assert_eq!(kept, grace.is_none(), "without a grace it is kept for ever");
+        assert_eq!(kept, grace.is_none(), "without a grace it is kept forever");
     }
 }
 
 #[test]
-fn one_sweep_deletes_a_few_namespaces_and_no_more_than_a_tenth() {
+fn namespace_sweep_deletes_at_most_a_tenth_and_five() {
     for (known, expected) in [(0, 1), (1, 1), (19, 1), (20, 2), (49, 4), (50, 5), (10_000, 5)] {
         assert_eq!(Rule::Namespace.most(&Sweep::default(), known), expected, "{known}");
     }

@@ -1,5 +1,5 @@
-//! The labels and annotations by which objects of ours are found, put back. Without them a companion, a deployment's copy or a hub
-//! namespace is in no cache: no controller would renew it, and none would ever delete it.
+//! Restores the labels and annotations by which our objects are found. A companion, a copy or a hub namespace without them is in
+//! no cache: no controller would update it, and none would ever delete it.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ObjectMeta;
@@ -14,8 +14,8 @@ use crate::{
     plan::{Hub, Keeper, NamespaceFacts, Object, ObjectVersion, Proof, Write, ownership},
 };
 
-/// The write that puts the label back on a companion that a live read has found; nothing where that is somebody else's, or as it
-/// should be.
+/// Returns the write that restores the label of a companion that a live read found. `None` if the companion is another owner's,
+/// or has its label.
 pub fn relabel(object: &Object, found: &ObjectMeta) -> Option<Write<Hub>> {
     ownership::is_unlabelled_companion(found).then(|| {
         let patch = json!({ "metadata": { "labels": { label::REFERENCED_DATA: "true" } } });
@@ -23,7 +23,7 @@ pub fn relabel(object: &Object, found: &ObjectMeta) -> Option<Write<Hub>> {
     })
 }
 
-/// The same for a deployment's copy; `own` is the project's namespace that its hub namespace mirrors.
+/// Does the same for a deployment's copy. `own` is the project's namespace that its hub namespace mirrors.
 pub fn relabel_copy(object: &Object, found: &ObjectMeta, own: &str) -> Option<Write<Hub>> {
     ownership::is_unlabelled_copy(found, own).then(|| {
         let patch = json!({ "metadata": { "labels": { label::UPSTREAM_NAMESPACE: own } } });
@@ -31,20 +31,20 @@ pub fn relabel_copy(object: &Object, found: &ObjectMeta, own: &str) -> Option<Wr
     })
 }
 
-/// What is to become of a namespace that holds what is ours, and that does not say what it mirrors.
+/// Decision about a namespace that holds our objects, and does not say what it mirrors.
 #[derive(Debug)]
 pub enum LostNamespace {
-    /// It is none of ours, or on its way out, or as it should be by now.
+    /// It is not ours, or it is terminating, or it has its labels by now.
     Left,
-    /// It was ours, and nobody can say which project it is of.
+    /// It was ours, and its project is unknown.
     Unknown,
     /// It gets its labels back.
     Relabelled(Write<Hub>),
 }
 
-/// Decides about one that a live read has found. It keeps in its annotations by whom it is kept, and of which project's control
-/// plane it is: `projects` are those that there are, and who keeps each one's. `own`: the namespace of the project that the copies
-/// in it say they are of, where they agree.
+/// Decides about a namespace that a live read found. Its annotations name its keeper, and the control plane of its project.
+/// `projects` are the existing ones, each with its keeper. `own` is the project's namespace that the copies in it name, if they
+/// agree.
 pub fn relabel_namespace(
     name: &str,
     found: &ObjectMeta,
@@ -57,9 +57,9 @@ pub fn relabel_namespace(
     if !is_ours || facts.terminating || facts.upstream().is_some() {
         return LostNamespace::Left;
     }
-    let mut of = projects.iter().filter(|(_, keeper)| keeper.control_plane.is_some() && *keeper == facts.keeper);
+    let mut matching = projects.iter().filter(|(_, keeper)| keeper.control_plane.is_some() && *keeper == facts.keeper);
     let own = facts.labels.get(label::UPSTREAM_NAMESPACE).map(String::as_str).or(own);
-    match (of.next(), of.next(), own) {
+    match (matching.next(), matching.next(), own) {
         (Some((project, _)), None, Some(own)) => {
             let labels = json!({ label::UPSTREAM_CLUSTER: project.label_value(), label::UPSTREAM_NAMESPACE: own });
             let patch = json!({ "metadata": { "labels": labels } });
@@ -71,7 +71,8 @@ pub fn relabel_namespace(
     }
 }
 
-/// Has a hub namespace whose original lives say who keeps it, and that nothing is stranded there. `None` if it says so.
+/// Records in a hub namespace its keeper, and that nothing is stranded there. A live read must find its original. `None` if both
+/// are recorded.
 pub fn adopt(
     namespace: &str,
     facts: &NamespaceFacts,
@@ -98,9 +99,9 @@ mod tests {
     use super::*;
     use crate::{api::referenced::SourceKind, plan::Op};
 
-    /// Found by reading: somebody took the label off, and what the namespace held of one that went stayed for ever.
+    /// A user removed the label. Then the objects of a deleted project stayed in the namespace forever.
     #[test]
-    fn a_hub_namespace_of_ours_gets_its_labels_back_where_it_is_known_whose_it_is() {
+    fn hub_namespace_without_labels_gets_them_back_if_project_is_known() {
         type Case<'a> = (&'a str, &'a str, &'a Value, &'a Value, &'a [(ProjectName, Keeper)], Option<&'a str>, &'a str);
         let keeper = |management: &str, plane: &str| Keeper {
             management: Some(management.into()),
@@ -111,21 +112,21 @@ mod tests {
         let doubled = [projects[0].clone(), (project("c"), keeper("us", "plane-a"))];
         let kept = |by: &str, plane: &str| json!({ annotation::KEPT_BY: by, annotation::PROJECT_CONTROL_PLANE: plane });
         let [ours, theirs] = ["us", "them"].map(|by| kept(by, "plane-b"));
-        let of = label::UPSTREAM_CLUSTER;
+        let cluster_label = label::UPSTREAM_CLUSTER;
         let own = json!({ label::UPSTREAM_NAMESPACE: "shop" });
-        let both = json!({ label::UPSTREAM_NAMESPACE: "shop", of: "cluster-b" });
+        let both = json!({ label::UPSTREAM_NAMESPACE: "shop", cluster_label: "cluster-b" });
         let (none, name) = (json!({}), "ns-1");
         let cases: [Case<'_>; 10] = [
             ("the project's label is gone", name, &own, &ours, &projects, None, "cluster-b shop"),
-            ("both are gone, and the copies say it", name, &none, &ours, &projects, Some("web"), "cluster-b web"),
+            ("both are gone, and copies name it", name, &none, &ours, &projects, Some("web"), "cluster-b web"),
             ("what it says itself is believed first", name, &own, &ours, &projects, Some("web"), "cluster-b shop"),
-            ("both are gone, and nobody says it", name, &none, &ours, &projects, None, "unknown"),
+            ("both are gone, and no copy names it", name, &none, &ours, &projects, None, "unknown"),
             ("a project that is gone", name, &own, &kept("us", "plane-x"), &projects, None, "unknown"),
             ("two projects in one control plane", name, &own, &kept("us", "plane-a"), &doubled, None, "unknown"),
             ("it is as it should be by now", name, &both, &ours, &projects, None, "left"),
             ("another management plane's", name, &own, &theirs, &projects, None, "left"),
-            ("nobody has noted who keeps it", name, &own, &none, &projects, None, "left"),
-            ("somebody else's name", "shop", &own, &ours, &projects, None, "left"),
+            ("no keeper is recorded", name, &own, &none, &projects, None, "left"),
+            ("not the name of a hub namespace", "shop", &own, &ours, &projects, None, "left"),
         ];
         for (what, name, labels, annotations, projects, own, expected) in cases {
             let found = |more: Value| -> ObjectMeta {
@@ -134,25 +135,25 @@ mod tests {
                 found.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
                 serde_json::from_value(found).unwrap()
             };
-            let said = match relabel_namespace(name, &found(json!({})), projects, own) {
+            let outcome = match relabel_namespace(name, &found(json!({})), projects, own) {
                 LostNamespace::Left => "left".to_owned(),
                 LostNamespace::Unknown => "unknown".to_owned(),
                 LostNamespace::Relabelled(write) => {
                     let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
                     assert_eq!(body["metadata"]["resourceVersion"], "7", "{what}");
                     let labels = &body["metadata"]["labels"];
-                    [of, label::UPSTREAM_NAMESPACE].map(|key| labels[key].as_str().unwrap()).join(" ")
+                    [cluster_label, label::UPSTREAM_NAMESPACE].map(|key| labels[key].as_str().unwrap()).join(" ")
                 }
             };
-            assert_eq!(said, expected, "{what}");
+            assert_eq!(outcome, expected, "{what}");
             let leaving = found(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }));
             assert!(matches!(relabel_namespace(name, &leaving, projects, own), LostNamespace::Left), "{what}: leaving");
         }
     }
 
-    /// Found by reading: a copy that somebody had taken the label off stayed on the hub, and its Instances ran on.
+    /// A copy stayed on the hub after a user removed its label, and its Instances ran on.
     #[test]
-    fn a_copy_of_ours_gets_its_label_back_and_no_other_deployment_does() {
+    fn copy_without_label_gets_it_back() {
         let written = |by: &str, subresource: &str| {
             let entry = json!({ "manager": by, "operation": "Apply", "subresource": subresource });
             let plain = json!({ "manager": by, "operation": "Apply" });
@@ -160,7 +161,7 @@ mod tests {
         };
         let object =
             Object { kind: crate::plan::Kind::WorkloadDeployment, namespace: "ns-1".into(), name: "web".into() };
-        let of = |labels: &Value, annotations: Value, managers: Value| {
+        let relabelled = |labels: &Value, annotations: Value, managers: Value| {
             let found = json!({
                 "uid": "u", "resourceVersion": "7", "labels": labels, "annotations": annotations, "managedFields": managers,
             });
@@ -172,26 +173,26 @@ mod tests {
             ("the label is gone", json!({}), json!({}), ours.clone(), true),
             ("it says something else", says("other"), json!({}), ours.clone(), true),
             ("it is as it should be", says("shop"), json!({}), ours.clone(), false),
-            ("somebody else's", json!({}), json!({}), written("kubectl", ""), false),
+            ("another owner's", json!({}), json!({}), written("kubectl", ""), false),
             ("only its status is ours", json!({}), json!({}), written(manager::FEDERATOR, "status"), false),
             ("a project's own, in a namespace of such a name", json!({}), original, ours.clone(), false),
         ] {
-            assert_eq!(of(&labels, annotations, managers).is_some(), expected, "{what}");
+            assert_eq!(relabelled(&labels, annotations, managers).is_some(), expected, "{what}");
         }
-        let write = of(&json!({}), json!({}), ours).unwrap();
+        let write = relabelled(&json!({}), json!({}), ours).unwrap();
         let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
         let metadata = body["metadata"].as_object().unwrap();
         assert_eq!((&metadata["labels"], &metadata["resourceVersion"]), (&says("shop"), &json!("7")), "{body}");
     }
 
-    /// Found by reading: somebody took the label off, and the copy of a Secret stayed on the hub for ever, told as somebody else's.
+    /// A user removed the label. Then the copy of a Secret stayed on the hub forever, and was reported as another owner's.
     #[test]
-    fn what_we_made_gets_its_label_back_and_nothing_else_does() {
+    fn companion_without_label_gets_it_back() {
         let ours = json!([{ "manager": manager::COMPANION, "operation": "Update" }]);
         let theirs = json!([{ "manager": "kubectl", "operation": "Update" }]);
         let users = json!({ annotation::REFERENCED_BY: "[\"shop/web\"]" });
         let object = Object { kind: SourceKind::Secret.into(), namespace: "ns-1".into(), name: "db".into() };
-        let of = |labels: &Value, annotations: &Value, managers: &Value| {
+        let relabelled = |labels: &Value, annotations: &Value, managers: &Value| {
             let found = json!({
                 "uid": "u", "resourceVersion": "7", "labels": labels, "annotations": annotations, "managedFields": managers,
             });
@@ -202,12 +203,12 @@ mod tests {
             ("the label is gone", json!({}), &users, &ours, true),
             ("it says something else", spelt("True"), &users, &ours, true),
             ("it is as it should be", spelt("true"), &users, &ours, false),
-            ("somebody has made it alike", json!({}), &users, &theirs, false),
+            ("created alike by another client", json!({}), &users, &theirs, false),
             ("it says nothing of users", json!({}), &json!({}), &ours, false),
         ] {
-            assert_eq!(of(&labels, annotations, managers).is_some(), expected, "{what}");
+            assert_eq!(relabelled(&labels, annotations, managers).is_some(), expected, "{what}");
         }
-        let write = of(&json!({}), &users, &ours).unwrap();
+        let write = relabelled(&json!({}), &users, &ours).unwrap();
         let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
         let metadata = body["metadata"].as_object().unwrap();
         assert_eq!((&metadata["labels"], &metadata["resourceVersion"]), (&spelt("true"), &json!("7")), "{body}");

@@ -1,4 +1,4 @@
-//! Events of the collector on hub namespaces. Each is there once at a time ([`event::once`]), so that a sweep remembers none.
+//! Events of the collector on hub namespaces. Each exists once at a time ([`event::once`]), so that a sweep remembers none.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::{
     },
 };
 
-/// An owner is gone, and what it has left waits for its grace. `on`: the object that notes since when.
+/// Reports that an owner is gone, and that its objects wait for their grace. `on`: the object that records the start of the
+/// grace.
 pub(super) fn waits(observed: &Observed, on: &Object, now: Timestamp) -> Write<Hub> {
     let grace = match observed.grace {
         Grace::Noted(Some(grace)) => Some(grace),
@@ -56,7 +57,7 @@ fn namespace_waits(observed: &Observed, owner: &str, grace: Option<Duration>) ->
     format!("{owner} does not exist{place}. {then}")
 }
 
-/// Something here has lost its owner, and the hub does not let it be deleted.
+/// Reports that the hub refuses to delete an object without its owner.
 pub fn refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
     let what = observed.items.first().map(|item| item.object.to_string()).unwrap_or_default();
     let text = format!(
@@ -66,7 +67,7 @@ pub fn refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
     warn(&observed.namespace, &observed.namespace_uid, (Reason::RemovalRefused, &text), "", now)
 }
 
-/// Works of what was deleted here are left on a cluster.
+/// Reports that Works of deleted objects are left on a cluster.
 pub fn left_on_cluster(namespace: &str, uid: &str, cluster: &str, left: &Left, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "Karmada still keeps {} Work(s) for Cluster {cluster} of what is deleted here, of {} among them. It keeps running there \

@@ -1,4 +1,4 @@
-//! The table of the collector: what can lose its owner, and what becomes of it.
+//! Table of the collector: objects that can lose their owner, and how they are handled.
 //!
 //! | rule | object | owner | kept for | most in one sweep |
 //! |---|---|---|---|---|
@@ -12,10 +12,10 @@
 //!
 //! A live read finds the owner gone before anything is noted or deleted. A delete is of exactly the version that was judged.
 //!
-//! An ordinary deletion leaves no copy without its original, because a deployment keeps our finalizer until its copy is gone. There
-//! are three other causes. A write under way recreated the copy: then it is young. A user removed the finalizer by force. Or the
-//! project was restored from a backup. The annotation `stranded-since` on the object holds the start of its grace, so that a restart
-//! does not begin the grace again.
+//! An ordinary deletion leaves no copy without its original, because a deployment keeps our finalizer until its copy is gone.
+//! There are three other causes. A write under way recreated the copy: then it is young. A user removed the finalizer by force.
+//! Or the project was restored from a backup. The annotation `stranded-since` on the object holds the start of its grace, so that
+//! a restart does not begin the grace again.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ use crate::{
     timing::Timing,
 };
 
-/// How the collector works.
+/// Settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
     /// Time between two sweeps.
     pub interval: Duration,
-    /// Most bindings that one sweep deletes, and most Works.
+    /// Maximum number of bindings, and of Works, that one sweep deletes.
     pub max_bindings: usize,
-    /// How long the hub namespaces of a project that is gone are kept; for ever if there is none.
+    /// How long the hub namespaces of a deleted project are kept. `None`: forever.
     pub stranded_grace: Option<Duration>,
     /// True if sweeps delete nothing.
     pub paused: bool,
@@ -55,7 +55,7 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    /// True if nothing is deleted in a hub namespace, or nobody knows that namespace.
+    /// True if nothing may be deleted in a hub namespace, or if the namespace is unknown.
     pub fn is_paused(&self, namespace: Option<&NamespaceFacts>) -> bool {
         self.paused || namespace.is_none_or(|facts| facts.paused)
     }
@@ -64,35 +64,35 @@ impl Sweep {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Rule {
-    /// A copy of a deployment whose original is gone.
+    /// A copy of a deployment without its original.
     Copy,
-    /// A binding whose companion is gone.
+    /// A binding without its companion.
     CompanionBinding,
-    /// A binding whose copy is gone, and the copy's original as well.
+    /// A binding without its copy, and without the copy's original.
     CopyBinding,
-    /// A Work that Karmada has forgotten: its template was deleted while Karmada was about to make it (its issue 7896).
+    /// A Work that Karmada has forgotten: its template was deleted just before Karmada made the Work (Karmada issue 7896).
     Work,
-    /// What a hub namespace holds without copies, whose original namespace is gone.
+    /// Content of a hub namespace without copies, after the original namespace was deleted.
     Content,
-    /// The same, where the project has another control plane.
+    /// The same, if the project has another control plane.
     ControlPlane,
-    /// A hub namespace whose project is gone.
+    /// A hub namespace without its project.
     Namespace,
 }
 
-/// How long what has lost its owner is kept.
+/// How long an object without its owner is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grace {
     /// It is deleted at once.
     Nothing,
     /// It is deleted by the second sweep in a row that finds it.
     OneSweep,
-    /// It is deleted so long after the time that its note says; never if there is none.
+    /// It is deleted this long after the time that its note records. `None`: never.
     Noted(Option<Duration>),
 }
 
 impl Rule {
-    /// How long what has lost its owner is kept.
+    /// Returns how long an object without its owner is kept.
     pub fn grace(self, sweep: &Sweep, timing: &Timing) -> Grace {
         match self {
             Self::Copy => Grace::Noted(Some(timing.loss_patience)),
@@ -102,7 +102,7 @@ impl Rule {
         }
     }
 
-    /// The row with which it shares what one sweep may delete.
+    /// Returns the row with which this one shares the limit of a sweep.
     #[must_use]
     pub fn brake(self) -> Self {
         match self {
@@ -112,8 +112,8 @@ impl Rule {
         }
     }
 
-    /// How many of them one sweep deletes; `namespaces`: how many hub namespaces there are. If all seem to be gone at once, it
-    /// rather is the operator that does not see them.
+    /// Returns how many of them one sweep deletes. `namespaces`: the number of hub namespaces. If all owners seem to be gone at
+    /// once, the operator probably does not see them.
     pub fn most(self, sweep: &Sweep, namespaces: usize) -> usize {
         match self {
             Self::Copy => 50,
@@ -188,16 +188,16 @@ impl Item {
     }
 }
 
-/// The object that notes since when the owner is gone.
+/// The object that records since when the owner is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
     /// The object.
     pub on: Item,
-    /// Since when, if it says so.
+    /// Start of the grace, if it is recorded.
     pub since: Option<Timestamp>,
 }
 
-/// One owner that is gone, as far as caches know, and what it has left.
+/// One owner that is gone according to the caches, and the objects that it has left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// The row of the table.
@@ -208,30 +208,30 @@ pub struct Observed {
     pub namespace_uid: String,
     /// The project, if an owner was there.
     pub project: Option<ProjectName>,
-    /// How its owner is proved to be gone.
+    /// Live read that proves its owner gone.
     pub owner: Read,
-    /// What is left.
+    /// The objects that are left.
     pub items: Vec<Item>,
     /// How long it is kept.
     pub grace: Grace,
-    /// Where since when is noted; only where the grace is noted.
+    /// Record of the start of the grace. Only for [`Grace::Noted`].
     pub noted: Option<Noted>,
-    /// When the object was created; only of a copy.
+    /// Creation time. Only of a copy.
     pub created: Option<Timestamp>,
-    /// True if the sweep before has found it as well.
+    /// True if the previous sweep found it too.
     pub seen_before: bool,
     /// True if sweeps delete nothing there.
     pub paused: bool,
 }
 
-/// True if Karmada refuses to delete the object, and any namespace that holds it (fact 53). Federation puts that label on
-/// namespaces alone; on anything else it is an administrator's, or of a cell that wrote before the hub's policy forbade it.
+/// True if Karmada refuses to delete the object, and any namespace that contains it (fact 53). Federation sets that label only on
+/// namespaces. On other objects, an administrator set it, or a cell before the hub's policy forbade it.
 pub fn is_protected<K: Resource>(object: &K) -> bool {
     object.labels().contains_key(label::DELETION_PROTECTED)
 }
 
-/// True if a policy is one that its city's own plan deletes once no copy of the city is left. If it went before, that copy would
-/// stay on the cell (fact 13).
+/// True if the city's own plan deletes this policy once no copy of the city is left. If the policy was deleted earlier, that copy
+/// would stay on the cell (fact 13).
 pub fn is_left_to_its_city(policy: &PropagationPolicy) -> bool {
     policy.metadata.deletion_timestamp.is_none() && ownership::is_city_policy(policy)
 }

@@ -1,8 +1,8 @@
-//! Works that outlive what they were made of.
+//! Works that outlive their template.
 //!
-//! Karmada deletes the Works of a template after it. A Work for a cluster that does not answer stays, terminating, for as long
-//! as that lasts (fact 32), and what it holds runs on there. Only this operator reports that. A Work that is not terminating was
-//! forgotten, and is collected.
+//! Karmada deletes the Works of a template after the template. A Work for a cluster that does not answer stays terminating until
+//! the cluster answers (fact 32), and its content runs on there. Only this operator reports that. A Work that is not terminating
+//! was forgotten, and is collected.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,16 +15,16 @@ use crate::{
     plan::{Kind, Object, ObjectVersion},
 };
 
-/// What is kept of a Work.
+/// Facts of a Work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkFacts {
     /// The Work.
     pub work: Object,
     /// Its version.
     pub version: ObjectVersion,
-    /// The cluster that it is for.
+    /// Cluster that it is for.
     pub cluster: String,
-    /// What it was made of.
+    /// Object that it was made of.
     pub template: Object,
     /// Name of the template's binding, in the template's namespace.
     pub binding: String,
@@ -33,7 +33,7 @@ pub struct WorkFacts {
 }
 
 impl WorkFacts {
-    /// From a Work's metadata; `None` if it was not made of a deployment or of what may be a companion.
+    /// Extracts the facts from a Work's metadata. `None` if it was made neither of a deployment nor of a possible companion.
     pub fn of(meta: &ObjectMeta) -> Option<Self> {
         let annotations = meta.annotations.as_ref()?;
         let namespace = annotations.get(annotation::WORK_BINDING_NAMESPACE)?;
@@ -49,26 +49,26 @@ impl WorkFacts {
         })
     }
 
-    /// True if Karmada has tried to delete it for so long.
+    /// True if the Work has been terminating for at least `patience`.
     pub fn is_left(&self, patience: Duration, now: Timestamp) -> bool {
         let lasted = self.terminating_since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
         lasted.is_some_and(|lasted| lasted >= patience)
     }
 }
 
-/// What is left of a hub namespace on a cluster.
+/// Objects of a hub namespace that are left on a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// How many Works there are of templates that are gone.
+    /// Number of Works without a template.
     pub count: usize,
-    /// One of those templates, in words.
+    /// One of those templates, by kind and name.
     pub example: String,
 }
 
-/// What is left, by hub namespace and cluster.
+/// Left objects by hub namespace and cluster.
 pub type AllLeft = BTreeMap<(String, String), Left>;
 
-/// Counts one more.
+/// Counts one more Work.
 pub fn count(left: &mut AllLeft, work: &WorkFacts) {
     let left = left.entry((work.template.namespace.clone(), work.cluster.clone())).or_default();
     left.count += 1;
@@ -96,19 +96,19 @@ mod tests {
     }
 
     #[test]
-    fn work_names_what_it_was_made_of() {
-        let of = |binding| WorkFacts::of(&meta(binding, None)).map(|facts| facts.template.to_string());
-        assert_eq!(of(Some("web-dfw-workloaddeployment")).as_deref(), Some("WorkloadDeployment ns-n1/web-dfw"));
-        assert_eq!(of(Some("db-secret")).as_deref(), Some("Secret ns-n1/db"));
-        assert_eq!(of(Some("web-deployment")), None);
-        assert_eq!(of(None), None, "one of a namespace");
+    fn work_names_its_template() {
+        let template = |binding| WorkFacts::of(&meta(binding, None)).map(|facts| facts.template.to_string());
+        assert_eq!(template(Some("web-dfw-workloaddeployment")).as_deref(), Some("WorkloadDeployment ns-n1/web-dfw"));
+        assert_eq!(template(Some("db-secret")).as_deref(), Some("Secret ns-n1/db"));
+        assert_eq!(template(Some("web-deployment")), None);
+        assert_eq!(template(None), None, "one of a namespace");
         let mut elsewhere = meta(Some("db-secret"), None);
         elsewhere.namespace = Some("default".into());
         assert_eq!(WorkFacts::of(&elsewhere), None);
     }
 
     #[test]
-    fn work_is_left_if_it_is_terminating_for_long() {
+    fn work_terminating_for_long_is_left() {
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
         for (since, left) in
             [(None, false), (Some("2026-01-01T00:00:01Z"), false), (Some("2026-01-01T00:00:00Z"), true)]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn works_that_are_left_are_counted_by_namespace_and_cluster() {
+    fn left_works_are_counted_by_namespace_and_cluster() {
         let mut left = AllLeft::new();
         for binding in ["web-dfw-workloaddeployment", "db-secret"] {
             count(&mut left, &WorkFacts::of(&meta(Some(binding), None)).unwrap());
