@@ -1,7 +1,7 @@
 //! Deployments that are not delivered, on the whole hub: since when, and how often each was repaired.
 //!
-//! It is back-off, and lives in memory: after a restart each grace and each wait begins again. What decides whether something
-//! was lost is the deployment's [`LastDelivery`](crate::api::compute::LastDelivery).
+//! The backlog is back-off state in memory: after a restart each grace and each wait begins again. The deployment's
+//! [`LastDelivery`](crate::api::compute::LastDelivery) decides whether something was lost.
 
 use std::{
     collections::BTreeMap,
@@ -15,47 +15,47 @@ use super::{
 };
 use crate::timing::Timing;
 
-/// So many deployments of which Karmada says nothing show that it is behind with its work.
+/// Karmada counts as behind if it says nothing about this number of deployments.
 const MANY_SILENT: usize = 20;
-/// If no repair is allowed at all: how long until the next look, as plans are told.
+/// Wait until the next reconcile if repairs are turned off.
 const NO_REPAIRS_WAIT: Duration = Duration::from_hours(1);
 
-/// Every deployment that is not delivered. `K` names one on the whole hub.
+/// All deployments that are not delivered. `K` names one on the whole hub.
 #[derive(Debug)]
 pub struct Backlog<K> {
     episodes: BTreeMap<K, Episode>,
     /// Number of deployments by reason.
     by_reason: BTreeMap<String, usize>,
-    /// Number of deployments of which Karmada says nothing.
+    /// Number of deployments about which Karmada says nothing.
     silent: usize,
-    /// When [`MANY_SILENT`] were seen last.
+    /// Time when Karmada was last silent about [`MANY_SILENT`] deployments.
     many_silent: Option<Instant>,
     /// The pending deployment that was repaired last, until it arrives or its time is over.
     trial: Option<(K, Instant)>,
     bucket: TokenBucket,
 }
 
-/// The time since a deployment was delivered last, or since its reason changed.
+/// The time since a deployment was last delivered, or since its reason changed.
 #[derive(Debug)]
 struct Episode {
     reason: String,
     since: Instant,
     /// True if Karmada says nothing about it.
     silent: bool,
-    /// Number of repairs since the deployment was delivered last.
+    /// Number of repairs since the last delivery.
     repairs: u32,
     /// Time of the last repair for this reason.
     repaired: Option<Instant>,
 }
 
-/// For how long a touched deployment may take to arrive before the next pending one is touched, and for how long Karmada counts
-/// as behind after many were silent.
+/// How long a repaired deployment may take to arrive before the next pending one is repaired. Karmada also counts as behind for
+/// this long after it was silent about many.
 fn trial_time(timing: &Timing) -> Duration {
     timing.never_delivered_repair / 10
 }
 
 impl<K: Ord + Clone> Backlog<K> {
-    /// An empty backlog, whose repairs keep to these limits.
+    /// Returns an empty backlog with these limits for repairs.
     pub fn new(limits: Limits) -> Self {
         Self {
             episodes: BTreeMap::new(),
@@ -67,12 +67,12 @@ impl<K: Ord + Clone> Backlog<K> {
         }
     }
 
-    /// The deployments that are not delivered.
+    /// Deployments that are not delivered.
     pub fn keys(&self) -> Vec<K> {
         self.episodes.keys().cloned().collect()
     }
 
-    /// What keeps a deployment from being delivered.
+    /// Returns the cause that blocks a deployment. `None` if it is not blocked.
     pub fn of(&self, key: &K, now: Instant) -> Option<federate::Blocked> {
         let episode = self.episodes.get(key)?;
         let ago = |at: Instant| now.saturating_duration_since(at);
@@ -85,7 +85,7 @@ impl<K: Ord + Clone> Backlog<K> {
         })
     }
 
-    /// How much the hub can take at present.
+    /// Returns how many repairs the hub can take at present.
     pub fn capacity(&self, key: &K, timing: &Timing, now: Instant) -> Capacity {
         let left = |since: Instant| trial_time(timing).saturating_sub(now.saturating_duration_since(since));
         let trial = self.trial.as_ref().filter(|(other, _)| other != key);
@@ -96,7 +96,7 @@ impl<K: Ord + Clone> Backlog<K> {
         }
     }
 
-    /// Takes a repair of this deployment from the budget. False if others were faster.
+    /// Takes a repair of this deployment from the budget. False if other deployments have used it up.
     pub fn take(&mut self, key: &K, absence: Absence, timing: &Timing, now: Instant) -> bool {
         let waits = absence == Absence::Pending && !self.capacity(key, timing, now).trial_in.is_zero();
         let Some(episode) = self.episodes.get_mut(key).filter(|_| !waits && self.bucket.take(now)) else {
@@ -109,8 +109,8 @@ impl<K: Ord + Clone> Backlog<K> {
         true
     }
 
-    /// Records what a plan has signalled of a deployment. A plan without [`Signal::Blocked`] ends its episode. Returns the number
-    /// of deployments for each reason whose number has changed.
+    /// Records the signals of a plan for a deployment. A plan without [`Signal::Blocked`] ends its episode. Returns the new
+    /// number of deployments for each reason with a change.
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Vec<(String, usize)> {
         let blocked = signals.iter().find_map(|signal| match signal {
             Signal::Blocked { reason, silent } => Some((reason, *silent)),
@@ -156,7 +156,7 @@ impl<K: Ord + Clone> Backlog<K> {
         counted
     }
 
-    /// Forgets every deployment for which `is_gone` returns true, as [`Self::note`] without a signal does.
+    /// Forgets every deployment for which `is_gone` returns true, like [`Self::note`] without a signal.
     pub fn forget_where(&mut self, is_gone: impl Fn(&K) -> bool, now: Instant) -> Vec<(String, usize)> {
         let keys: Vec<K> = self.episodes.keys().filter(|key| is_gone(key)).cloned().collect();
         keys.iter().flat_map(|key| self.note(key, &[], now)).collect()

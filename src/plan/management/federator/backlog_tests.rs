@@ -23,46 +23,48 @@ fn unlimited() -> All {
 fn episode_begins_with_each_reason_and_ends_with_the_delivery() {
     let (mut all, key, start) = (unlimited(), key("wd"), some_moment());
     let at = |seconds| start + Duration::from_secs(seconds);
-    let of = |all: &All, seconds| all.of(&key, at(seconds)).map(|of| (of.reason, of.elapsed.as_secs()));
+    let episode =
+        |all: &All, seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.reason, blocked.elapsed.as_secs()));
     all.note(&key, &silent("BindingMissing"), at(0));
     all.note(&key, &silent("BindingMissing"), at(3));
-    assert_eq!(of(&all, 4), Some(("BindingMissing".into(), 4)));
+    assert_eq!(episode(&all, 4), Some(("BindingMissing".into(), 4)));
     all.note(&key, &silent("NotApplied"), at(6));
-    assert_eq!(of(&all, 7), Some(("NotApplied".into(), 1)));
+    assert_eq!(episode(&all, 7), Some(("NotApplied".into(), 1)));
     all.note(&key, &[], at(8));
-    assert_eq!(of(&all, 9), None);
+    assert_eq!(episode(&all, 9), None);
 }
 
-/// At the moment when Karmada was back after an outage, it was taken to have had all that time.
+/// When Karmada was back after an outage, the time of the outage counted as Karmada's time to act.
 #[test]
-fn episode_karmada_speaks_begins_its_grace_unless_it_was_repaired() {
+fn episode_grace_begins_when_karmada_speaks_unless_repaired() {
     let (mut all, key, start) = (unlimited(), key("wd"), some_moment());
     let at = |seconds| start + Duration::from_secs(seconds);
-    let of = |all: &All, seconds| all.of(&key, at(seconds)).map(|of| (of.silent, of.elapsed.as_secs()));
+    let episode =
+        |all: &All, seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.silent, blocked.elapsed.as_secs()));
     all.note(&key, &silent("NotListed"), at(0));
-    assert_eq!(of(&all, 600), Some((true, 600)));
+    assert_eq!(episode(&all, 600), Some((true, 600)));
     all.note(&key, &signal("NotListed", false), at(600));
-    assert_eq!(of(&all, 604), Some((false, 4)));
+    assert_eq!(episode(&all, 604), Some((false, 4)));
     assert!(all.take(&key, Absence::Pending, &Timing::default(), at(610)));
     all.note(&key, &silent("NotListed"), at(610));
     all.note(&key, &signal("NotListed", false), at(611));
-    assert_eq!(of(&all, 620), Some((false, 20)), "its own repair ends nothing");
+    assert_eq!(episode(&all, 620), Some((false, 20)), "its own repair ends nothing");
 }
 
 #[test]
 fn repairs_are_counted_until_the_delivery_and_timed_for_each_reason() {
     let (mut all, key, start) = (unlimited(), key("wd"), some_moment());
     let timing = Timing::default();
-    let of = |all: &All| all.of(&key, start).map(|of| (of.repairs, of.repaired_ago.is_some()));
+    let episode = |all: &All| all.of(&key, start).map(|blocked| (blocked.repairs, blocked.repaired_ago.is_some()));
     all.note(&key, &silent("BindingMissing"), start);
     assert!(all.take(&key, Absence::Lost, &timing, start));
     all.note(&key, &silent("BindingMissing"), start);
-    assert_eq!(of(&all), Some((1, true)));
+    assert_eq!(episode(&all), Some((1, true)));
     all.note(&key, &silent("NotApplied"), start);
-    assert_eq!(of(&all), Some((1, false)));
+    assert_eq!(episode(&all), Some((1, false)));
     all.note(&key, &[], start);
     all.note(&key, &silent("BindingMissing"), start);
-    assert_eq!(of(&all), Some((0, false)));
+    assert_eq!(episode(&all), Some((0, false)));
     assert!(!all.take(&super::tests::key("other"), Absence::Lost, &timing, start), "one that is not blocked");
 }
 

@@ -1,4 +1,4 @@
-//! What has kept a deployment from being delivered since it last was, and what follows from it.
+//! Causes that have blocked a deployment since its last delivery, and their consequences.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,28 +22,28 @@ use crate::{
     timing::Timing,
 };
 
-/// How many times the grace Karmada gets for what is pending: after many changes at once, it takes its time.
+/// Factor of the grace for pending objects: after many changes at once, Karmada takes longer.
 const GRACES_WHILE_PENDING: u32 = 3;
 
-/// How things stand with the delivery of one deployment.
+/// State of the delivery of one deployment.
 pub(super) struct State<'a> {
-    /// What is missing, in one word.
+    /// Reason that blocks the delivery.
     pub blocker: Option<String>,
-    /// What of it has lasted for longer than the grace.
+    /// Parts of the state that have outlasted their grace.
     pub overdue: Overdue,
-    /// Whether Karmada says nothing about it.
+    /// True if Karmada says nothing about it.
     pub silent: bool,
-    /// True if it was repaired since it was delivered last.
+    /// True if it was repaired since the last delivery.
     repaired: bool,
-    /// What Karmada lost, or never had, and what is done about it; only once it is reported.
+    /// The object that Karmada lost or never had, and its repair. `None` until it is reported.
     pub pending_repair: Option<PendingRepair<'a>>,
-    /// When to look again.
+    /// Time of the next reconcile.
     pub next: Next,
 }
 
-/// What is missing, and what is done about it.
+/// A missing object and its repair.
 pub(super) struct PendingRepair<'a> {
-    /// What is to be repaired.
+    /// The object to repair.
     pub what: &'a Repair,
     /// Why it is missing.
     pub absence: Absence,
@@ -52,29 +52,29 @@ pub(super) struct PendingRepair<'a> {
     cause: Verdict,
 }
 
-/// All that is known of one deployment, and of repairs.
+/// Facts of one deployment, and of repairs.
 pub(super) struct Case<'a> {
-    /// What is missing, in one word; nothing when all is as it should be.
+    /// Reason that blocks the delivery. `None` if everything is delivered.
     pub blocker: Option<String>,
     /// The deployment in its project.
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: Option<&'a WorkloadDeployment>,
-    /// When all of this copy was there last.
+    /// Record of the last complete delivery of this copy.
     pub last_delivery: Option<&'a LastDelivery>,
-    /// What the hub shows.
+    /// Diagnosis of the delivery.
     pub finding: Option<&'a Delivery>,
-    /// What Karmada made of it.
+    /// Objects that Karmada made of the copy.
     pub karmada: Option<&'a Karmada>,
     /// The companions that the copy expects.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
-    /// What has kept it until now.
+    /// The cause that has blocked it until now.
     pub before: Option<&'a Blocked>,
-    /// How much the hub can take.
+    /// How many repairs the hub can take.
     pub capacity: &'a Capacity,
-    /// How long to wait for what.
+    /// Waiting periods.
     pub timing: &'a Timing,
-    /// When it is decided.
+    /// Time of the decision.
     pub now: Timestamp,
 }
 
@@ -85,7 +85,7 @@ impl Case<'_> {
 }
 
 impl<'a> State<'a> {
-    /// Decides how things stand.
+    /// Derives the state.
     pub(super) fn of(case: &Case<'a>) -> Self {
         let Case { blocker, finding, before, timing, .. } = case;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
@@ -93,7 +93,7 @@ impl<'a> State<'a> {
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason)).filter(goes_on);
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let missing = Missing::of(case);
-        // Of what was delivered and is not seen to be lost, a change is under way.
+        // Silence without a known loss means that a change is under way.
         let is_pending = silent && missing.as_ref().is_none_or(|missing| missing.absence == Absence::Pending);
         let grace = timing.delivery_grace * if is_pending { GRACES_WHILE_PENDING } else { 1 };
         let reported = blocker.is_some() && elapsed >= grace;
@@ -107,7 +107,7 @@ impl<'a> State<'a> {
             (Some(_), _) if !reported => Next::After(grace.saturating_sub(elapsed)),
             (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(away_for)),
             (Some(_), Some(pending)) => Next::After(pending.decision.next),
-            // What is silent is looked at ever more rarely; the end of everything else some event reports.
+            // A silent deployment is checked ever more rarely. For all others, an event reports the change.
             (Some(_), None) if silent => Next::After(repair::look_again(elapsed, timing, case.spread())),
             (Some(_) | None, _) => Next::Await,
         };
@@ -121,15 +121,15 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether the cell is told why data does not arrive. Of Karmada's silence it is told only once that is repaired: it
-    /// would be told by Karmada, on a copy that has to travel once more. What it was told stays until something changes.
+    /// True if the cell gets the hint why data does not arrive. While Karmada is silent, the hint waits for a repair: Karmada
+    /// would have to carry it, on a copy that changes once more. A hint on the copy is kept until something changes.
     pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
         let repaired = self.repaired || self.pending_repair.as_ref().is_some_and(|pending| pending.decision.now);
         let is_there = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
         is_there || self.overdue.blocked && (!self.silent || repaired)
     }
 
-    /// The finding, with all that is known of what was lost.
+    /// Returns the finding with the full cause of a loss.
     pub(super) fn in_full(&self, finding: Option<&Delivery>) -> Option<Delivery> {
         match (finding, &self.pending_repair) {
             (Some(Delivery::Blocked { data, silent, heard, repair, .. }), Some(pending)) => Some(Delivery::Blocked {
@@ -144,7 +144,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// What Karmada lost, or never had.
+/// An object that Karmada lost, or never had.
 struct Missing<'a> {
     what: &'a Repair,
     cause: Verdict,
@@ -177,7 +177,7 @@ impl<'a> Missing<'a> {
         Some(Self { what, cause: why, absence })
     }
 
-    /// What is done about it, after it has been missing for so long.
+    /// Decides about the repair, given how long the object has been missing.
     fn decide(self, case: &Case<'a>, blocked: &Blocked) -> PendingRepair<'a> {
         let Self { what, cause, absence } = self;
         let decision = repair::decide(absence, blocked, case.capacity, case.timing, case.spread());

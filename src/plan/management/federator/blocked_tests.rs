@@ -1,4 +1,4 @@
-//! What has kept a deployment from being delivered, looked at again and again.
+//! A blocked deployment in repeated reconciles.
 
 use serde_json::{Value, json};
 
@@ -19,10 +19,10 @@ fn deployment(more: &Value, status: &Value) -> WorkloadDeployment {
     .unwrap()
 }
 
-/// Seen: half way to dependencies, where nothing is missing yet, a script that had been away when Karmada looked was
-/// never asked for again, and the migration stood still for good.
+/// In the middle of a migration to dependencies, a script was missing when Karmada checked the copy. Nothing made Karmada check
+/// again, and the migration never ended.
 #[test]
-fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_well() {
+fn deployment_delivered_by_claims_is_repaired_for_its_dependencies() {
     let deployment = deployment(&json!({}), &json!(null));
     let timing = Timing::default();
     let reason = Reason::DependenciesNotPropagated;
@@ -49,18 +49,17 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
     };
     let long = timing.never_delivered_repair;
     assert_eq!(pending(None, long), None);
-    assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be on its way");
+    assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be pending");
     assert_eq!(pending(Some(Repair::Copy), long / 2), Some((Repair::Copy, false)));
     assert_eq!(pending(Some(Repair::Copy), long), Some((Repair::Copy, true)));
 }
 
 const SECOND: &str = "2026-01-01T00:01:00Z";
 
-/// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
-/// had not got to the Secret yet, that was touched as one that had been taken away. Seen later: so was one of a hundred that was
-/// older than the delivery of the deployment without them.
+/// A Secret was added in the second of the last delivery, while Karmada was away. It was repaired as a lost one before Karmada
+/// got to it. So was a Secret that was older than a delivery without it.
 #[test]
-fn only_a_companion_that_was_delivered_is_repaired_at_once() {
+fn companion_is_repaired_at_once_only_if_it_was_delivered() {
     let secret = DataRef::secret("db");
     let timing = Timing::default();
     let finding = Delivery::Blocked {
@@ -74,9 +73,9 @@ fn only_a_companion_that_was_delivered_is_repaired_at_once() {
     for (name, data, created, touched) in [
         ("added since", None, SECOND, false),
         ("added since, while others have had it for long", None, "2026-01-01T00:00:30Z", false),
-        ("there all the time, and taken away", Some("Secret/db"), SECOND, true),
+        ("delivered, and removed", Some("Secret/db"), SECOND, true),
         ("the same for longer", Some("Secret/db"), "2026-01-01T00:00:30Z", true),
-        ("created anew since", Some("Secret/db"), "2026-01-01T00:01:01Z", false),
+        ("recreated since", Some("Secret/db"), "2026-01-01T00:01:01Z", false),
     ] {
         let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
         let last_delivery: LastDelivery = serde_json::from_value(json!({
@@ -114,9 +113,9 @@ fn only_a_companion_that_was_delivered_is_repaired_at_once() {
     }
 }
 
-/// Seen: what was changed back before it had been looked at was waited for without end.
+/// A change that was reverted before Karmada processed it was waited for without end.
 #[test]
-fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
+fn change_ignored_by_karmada_is_repaired_after_a_wait() {
     let deployment = deployment(&json!({}), &json!(null));
     let timing = Timing::default();
     let finding = Delivery::Blocked {
@@ -126,7 +125,7 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
         heard: true,
         repair: Some(Repair::Change),
     };
-    let look = |elapsed: Duration| {
+    let judge = |elapsed: Duration| {
         let before =
             Blocked { reason: Reason::NotApplied.to_string(), silent: true, elapsed, repairs: 0, repaired_ago: None };
         let case = Case {
@@ -148,10 +147,10 @@ fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
     };
     let graces = timing.delivery_grace * GRACES_WHILE_PENDING;
     for (name, elapsed, expected) in [
-        ("on its way", graces / 2, (false, false)),
+        ("pending", graces / 2, (false, false)),
         ("late", graces, (true, false)),
         ("not taken up", timing.never_delivered_repair, (true, true)),
     ] {
-        assert_eq!(look(elapsed), expected, "{name}");
+        assert_eq!(judge(elapsed), expected, "{name}");
     }
 }

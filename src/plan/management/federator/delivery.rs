@@ -1,4 +1,4 @@
-//! What is asked about one deployment's delivery, and what the answer can be.
+//! Evidence about one deployment's delivery, and the possible results of its diagnosis.
 
 use std::collections::BTreeMap;
 
@@ -19,103 +19,103 @@ use crate::{
     plan::condition::Verdict,
 };
 
-/// What Karmada made of a deployment's copy, and of the companions that the copy expects.
+/// Objects that Karmada made of a deployment's copy, and of the companions that the copy expects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Karmada {
-    /// Whether the city's policy is there, and ours.
+    /// True if the city's policy exists and is ours.
     pub policy_lives: bool,
-    /// Why the city's policy is not there as it is to be: in the hub's words, or that it cannot be read.
+    /// Why the city's policy is not as it should be: the hub's error, or that the policy is unreadable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_trouble: Option<String>,
     /// How companions are brought to the city.
     pub phase: Phase,
-    /// The version at which the copy was written last, its status aside; nothing where this process has not seen that.
+    /// Version of the copy after its last write, except status writes. `None` if this process did not see that write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<u64>,
     /// The copy's binding.
     pub binding: Option<BindingFacts>,
-    /// The bindings of the companions that the copy expects.
+    /// Bindings of the companions that the copy expects.
     pub attached: BTreeMap<DataRef, AttachedBinding>,
-    /// The clusters that the copy goes to, as far as they are there, and all that carry the city's label.
+    /// Existing clusters that the copy goes to, and all clusters with the city's label.
     pub clusters: BTreeMap<String, ClusterFacts>,
-    /// What keeps the city from leaving a cluster that the copy goes to, in words; nothing when it is not to leave, or does.
+    /// Why the drain of the copy's current cluster is blocked. `None` if no drain is requested or the drain is progressing.
     pub drain_waits: Option<String>,
 }
 
-/// What the hub shows of one deployment.
+/// State of the hub for one deployment.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Evidence<'a> {
     /// Its copy on the hub.
     pub copy: &'a WorkloadDeployment,
     /// Its city.
     pub city: &'a CityCode,
-    /// What Karmada made of it.
+    /// Objects that Karmada made of it.
     pub karmada: &'a Karmada,
     /// The companions that the copy expects.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
-    /// When all of this copy was there last: what is missing of it was lost.
+    /// Record of the last complete delivery of this copy. Parts of it that are missing now were lost.
     pub last_delivery: Option<&'a LastDelivery>,
-    /// Whether Karmada is known to take its time: what it has not done yet then says nothing of its settings.
+    /// True if Karmada is known to be behind. Then a missing result proves nothing about its settings.
     pub behind: bool,
 }
 
-/// What the evidence comes to.
+/// Result of the diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The cell has what the hub was given.
+    /// The cell has everything that the hub was given.
     Delivered {
         /// The clusters that have it.
         on: Vec<String>,
-        /// What is to be reported all the same.
+        /// A problem to report nevertheless.
         note: Option<Note>,
     },
-    /// Something is not there: the cause.
+    /// Something is missing, for this cause.
     Blocked {
-        /// Why.
+        /// The cause.
         cause: Verdict,
-        /// Whether it is the data that is missing, not the deployment itself.
+        /// True if only the data is missing, and not the deployment itself.
         data: bool,
-        /// Whether Karmada has not said a word about it: it may simply not have got there yet.
+        /// True if Karmada says nothing about it. It may not have got to it yet.
         silent: bool,
-        /// Whether some cluster has the deployment all the same, and answers: what is said of its readiness is heard.
+        /// True if a cluster that answers has the deployment nevertheless. Then the reported readiness is current.
         heard: bool,
-        /// What Karmada makes anew once it is repaired, when it may be that something was removed that it does not miss
+        /// Repair that makes Karmada recreate a lost object. `None` if nothing can have been lost that Karmada does not recreate
         /// by itself.
         repair: Option<Repair>,
     },
 }
 
-/// Something that harms nobody yet.
+/// A problem that has no effect yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The condition's reason.
     pub reason: Reason,
-    /// What, and how to mend it.
+    /// The problem, and how to fix it.
     pub message: String,
-    /// What makes Karmada look again, where it has looked and does not do so by itself once that is mended.
+    /// Repair that makes Karmada check again. `None` if Karmada does so by itself once the problem is fixed.
     pub repair: Option<Repair>,
 }
 
 impl Note {
-    /// One that ends by itself once it is mended.
+    /// Returns a note that ends by itself once its problem is fixed.
     pub(super) fn new(reason: Reason, message: String) -> Self {
         Self { reason, message, repair: None }
     }
 }
 
-/// What has Karmada make anew what it lacks: a template whose binding or Work was removed (facts 49, 50, 55), or whose last change
-/// it does not take up.
+/// Object with a repair that makes Karmada recreate a removed binding or Work (facts 49, 50, 55), or process a change that it
+/// ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// The deployment's copy.
     Copy,
-    /// The same, of which Karmada has taken up all but the last change.
+    /// The copy, if Karmada has processed all but its last change.
     Change,
     /// A companion.
     Companion(DataRef),
 }
 
-/// Why something is not where it is to be.
+/// Cause of a missing object.
 pub(super) struct Gap {
     cause: Verdict,
     silent: bool,
@@ -123,51 +123,52 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    /// Whether nobody says anything of it.
+    /// True if no component reports a cause.
     pub(super) fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// Something says so.
+    /// Returns a gap with a reported cause.
     pub(super) fn stated(reason: Reason, text: String) -> Self {
         Self { cause: Verdict::no(reason, text), silent: false, repair: None }
     }
 
-    /// Karmada says so, and does not look again by itself when what it found then is mended: the copy makes it look.
+    /// Returns a gap that Karmada reports, and does not check again by itself once it is fixed. A repair of the copy makes it
+    /// check.
     pub(super) fn looked_at(reason: Reason, text: String) -> Self {
         Self { cause: Verdict::no(reason, text), silent: false, repair: Some(Repair::Copy) }
     }
 
-    /// Nothing says anything; perhaps it was lost.
+    /// Returns a gap without a reported cause. The object may have been lost.
     pub(super) fn silent(reason: Reason, text: String, repair: Option<Repair>) -> Self {
         Self { cause: Verdict::no(reason, text), silent: true, repair }
     }
 
-    /// As what keeps a deployment.
+    /// Converts a gap of a deployment.
     pub(super) fn of_deployment(self, heard: bool) -> Delivery {
         Delivery::Blocked { cause: self.cause, data: false, silent: self.silent, heard, repair: self.repair }
     }
 
-    /// As what keeps the data of a deployment that every one of its clusters has.
+    /// Converts a gap of the data of a deployment that all of its clusters have.
     pub(super) fn of_data(self) -> Delivery {
         Delivery::Blocked { cause: self.cause, data: true, silent: self.silent, heard: true, repair: self.repair }
     }
 }
 
-/// What one binding brings, and how far it has come.
+/// Object that one binding delivers, and its progress.
 pub(super) struct Brought<'a> {
-    /// The template, in words.
+    /// The template, by kind and name.
     pub what: &'a str,
-    /// The binding, in words.
+    /// The binding, by kind and name.
     pub at: &'a str,
-    /// Of each cluster, whether it took it; if not, in Karmada's words.
+    /// Result of the apply on each cluster. The error is Karmada's message.
     pub applied: &'a BTreeMap<String, Result<(), String>>,
-    /// What somebody has stopped of it.
+    /// Parts of the binding that are suspended.
     pub suspension: &'a Suspension,
 }
 
 impl Brought<'_> {
-    /// Clusters that have it and get no change of it, because somebody has stopped that.
+    /// Reports a cluster that has the object, and gets no changes of it because the binding is suspended.
     pub(super) fn suspended(&self, on: &[String]) -> Option<Note> {
         let cluster = on.iter().find(|cluster| self.suspension.stops_dispatching(cluster))?;
         let message = format!(

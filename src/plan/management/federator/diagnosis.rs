@@ -1,7 +1,6 @@
-//! What the hub shows of a deployment on its way to the cell -> whether it is there, and if not, why not.
+//! State of the hub -> whether a deployment has reached its cell, and if not, the cause.
 //!
-//! Each cause is reported by evidence that was measured (facts 29 to 41 and 49), with the object and
-//! Karmada's own words.
+//! Each cause is reported by evidence that was measured (facts 29 to 41 and 49), with the object and Karmada's own message.
 
 use kube::ResourceExt;
 
@@ -27,22 +26,22 @@ use crate::{
     plan::references::annotated,
 };
 
-/// In the place of Karmada's words, where a cluster has not taken something and it does not say why.
+/// Replaces Karmada's message if a cluster has not applied something, and Karmada does not say why.
 const NO_WORDS: &str = "Karmada does not say why";
-/// The same where it says nothing of that cluster at all.
+/// Replaces Karmada's message if it reports nothing about that cluster.
 const NO_REPORT: &str = "Karmada has not reported about it";
 
-/// Whether a message only says that there are no words of Karmada's.
+/// True if a message only says that Karmada has no message.
 pub(super) fn is_wordless(message: &str) -> bool {
     [NO_WORDS, NO_REPORT].iter().any(|words| message.ends_with(words))
 }
 
-/// True if a message stands for words that are not repeated.
+/// True if a message replaces a text that is not repeated.
 pub(super) fn is_withheld(message: &str) -> bool {
     message.contains(facts::WITHHELD)
 }
 
-/// Judges one deployment.
+/// Judges the delivery of one deployment.
 pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let copy = evidence.copy;
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
@@ -65,7 +64,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let binding_name = names::deployment_binding(&name);
     let karmada = evidence.karmada;
     let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
-        // Also of a policy that is there: what it lacks to select this deployment is what the hub does not take.
+        // The policy may exist: then the hub rejects the change by which it would select this deployment.
         if let Some(why) = &karmada.policy_trouble {
             let text = format!("PropagationPolicy {namespace}/{own_policy}, which is to bring it to its city: {why}");
             return blocked(Gap::stated(Reason::HubRefused, text));
@@ -90,7 +89,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         }
     }
     match diagnose_data(evidence, binding, &namespace) {
-        // What Karmada says of it is said of what it was before.
+        // Karmada's report is about the state before the last change.
         Delivery::Delivered { .. } if !is_of_latest(evidence, binding) => {
             let on = binding.clusters.join(", ");
             let text = format!(
@@ -108,7 +107,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     }
 }
 
-/// Whether some cluster has the deployment, and answers.
+/// True if a cluster that answers has the deployment.
 fn is_heard(karmada: &Karmada) -> bool {
     let binding = karmada.binding.as_ref().filter(|binding| !binding.terminating);
     binding.is_some_and(|binding| {
@@ -119,8 +118,8 @@ fn is_heard(karmada: &Karmada) -> bool {
     })
 }
 
-/// The policy that claims the deployment in the place of its city's, by kind and name. A ClusterPropagationPolicy that has
-/// claimed it keeps it, whatever else selects it (fact 67).
+/// Returns the policy that claims the deployment instead of its city's, by kind and name. A ClusterPropagationPolicy keeps what
+/// it has claimed, even if other policies select it (fact 67).
 fn other_policy(evidence: &Evidence<'_>, own_policy: &str) -> Option<String> {
     let binding = evidence.karmada.binding.as_ref();
     let on_binding = || binding.and_then(|binding| binding.cluster_policy.clone());
@@ -129,7 +128,7 @@ fn other_policy(evidence: &Evidence<'_>, own_policy: &str) -> Option<String> {
     facts::claimant(policy.map(String::as_str), cluster_policy.as_deref())
 }
 
-/// A cluster that has the deployment without carrying its city's label: the guard holds it there.
+/// Reports a cluster that has the deployment without its city's label. The guard keeps the deployment there.
 fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
     let strange = on.iter().find_map(|name| {
         let cluster = evidence.karmada.clusters.get(name)?;
@@ -147,14 +146,14 @@ fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
     Some(Note::new(Reason::CityLabelLost, message))
 }
 
-/// Judges what the deployment depends on.
+/// Judges the data that the deployment depends on.
 fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -> Delivery {
     let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
     let needed = || diagnose_dependencies(evidence, binding, namespace, &expected);
     match evidence.karmada.phase {
         Phase::Dependencies => needed(),
         Phase::Claims => diagnose_claims(evidence, binding, namespace, &expected),
-        // What is there by either way is there; that the other one missing something holds up the migration alone.
+        // Data that arrived by one of the two ways is there. A gap in the other way blocks only the migration.
         Phase::Both => match (needed(), diagnose_claims(evidence, binding, namespace, &expected)) {
             (Delivery::Blocked { cause, silent, repair, .. }, Delivery::Delivered { on, .. }) => {
                 let repair = repair.filter(|_| !silent);
@@ -166,7 +165,7 @@ fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &st
     }
 }
 
-/// Judges its data where companions follow the deployments that need them.
+/// Judges the data if companions follow the deployments that need them.
 fn diagnose_dependencies(
     evidence: &Evidence<'_>,
     binding: &BindingFacts,
@@ -191,32 +190,32 @@ fn diagnose_dependencies(
     }
 }
 
-/// Of all companions that are missing the one that is told: what was lost, which is mended by itself once it is known; else what
-/// somebody has a word for; else the last. Karmada brings them in their order, and each that arrives would otherwise have the next
-/// one written in its place.
+/// Picks the missing companion to report. A lost one comes first, because it is repaired once it is known. The next choice is one
+/// with a reported cause, and otherwise the last one. Karmada brings companions in their order, so that another choice would
+/// change the report with each arrival.
 fn missing(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<Gap> {
     let gap = |data_ref| not_attached(evidence, binding, namespace, data_ref);
     let mut gaps: Vec<(&DataRef, Gap)> =
         expected.iter().filter_map(|data_ref| Some((data_ref, gap(data_ref)?))).collect();
     let had = |data_ref| evidence.last_delivery.is_some_and(|delivery| last_delivery::had(delivery, data_ref));
     let lost = gaps.iter().rposition(|(data_ref, gap)| gap.is_silent() && had(data_ref));
-    let told = lost.or_else(|| gaps.iter().position(|(_, gap)| !gap.is_silent()));
-    let told = told.or(gaps.len().checked_sub(1))?;
-    Some(gaps.swap_remove(told).1)
+    let reported = lost.or_else(|| gaps.iter().position(|(_, gap)| !gap.is_silent()));
+    let reported = reported.or(gaps.len().checked_sub(1))?;
+    Some(gaps.swap_remove(reported).1)
 }
 
-/// Whether Karmada has made the deployment's binding of the copy as it is.
+/// True if Karmada has made the deployment's binding from the present copy.
 fn is_of_latest(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
     seen::is_of_latest(binding, evidence.copy, evidence.karmada.written)
 }
 
-/// Whether what a binding does not list says nothing of Karmada's settings: it has not looked at the copy since that was
-/// written, or is known to take its time.
+/// True if data missing in a binding proves nothing about Karmada's settings: Karmada has not processed the copy since its last
+/// write, or is known to be behind.
 fn is_to_come(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
     evidence.behind || !is_of_latest(evidence, binding)
 }
 
-/// Why Karmada does not know all that the deployment depends on; nothing when it does.
+/// Returns why Karmada does not know all dependencies of the deployment. `None` if it knows them.
 fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<String> {
     let at = format!("ResourceBinding {namespace}/{}", parent(evidence));
     if is_to_come(evidence, binding)
@@ -226,7 +225,7 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     }
     let known = match &*binding.dependencies {
         None if !binding.distributed => {
-            // Real Karmada looks the same without the script as without the feature gate.
+            // Without the script, Karmada looks the same as without the feature gate.
             return Some(format!(
                 "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
                  karmada-controller-manager, and see that the ResourceInterpreterCustomization workloaddeployment of \
@@ -248,7 +247,7 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     })
 }
 
-/// Why one companion is not where the deployment needs it, and what is to be repaired; nothing when it is.
+/// Returns why a companion is not where the deployment needs it, with its repair. `None` if it is there.
 fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, data_ref: &DataRef) -> Option<Gap> {
     let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
     let attached_name = names::binding_name(kind, name);
@@ -272,8 +271,8 @@ fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str
         .find_map(|cluster| not_applied(evidence, &brought, cluster, Repair::Companion(data_ref.clone())))
 }
 
-/// Companions that a policy claims beside bringing them along. Those of city policies are on their way out: a migration,
-/// or what one has left, which is undone.
+/// Reports companions that another policy claims too. Claims of city policies are left out: a migration, or the clean-up after
+/// one, removes them.
 fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[DataRef]) -> Option<Note> {
     let claims = expected.iter().filter_map(|data_ref| {
         let companion = evidence.companions.get(data_ref)?;
@@ -291,12 +290,12 @@ fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[DataRef]) -> Option<No
     })
 }
 
-/// Name of the binding of the deployment's copy.
+/// Returns the name of the binding of the deployment's copy.
 fn parent(evidence: &Evidence<'_>) -> String {
     names::deployment_binding(&evidence.copy.name_any())
 }
 
-/// Judges its data where each companion goes to the one city whose policy claims it.
+/// Judges the data if each companion goes to the one city with the policy that claims it.
 fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Delivery {
     for data_ref in expected {
         let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
@@ -304,7 +303,8 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
         let missing = binding.clusters.iter().find(|cluster| own.is_none_or(|own| !own.clusters.contains(cluster)));
         let Some(cluster) = missing else { continue };
         let companion = evidence.companions.get(data_ref);
-        let by = companion.and_then(|of| facts::claimant(of.policy.as_deref(), of.cluster_policy.as_deref()));
+        let by = companion
+            .and_then(|companion| facts::claimant(companion.policy.as_deref(), companion.cluster_policy.as_deref()));
         let by = by.unwrap_or_else(|| "no policy".to_owned());
         let text = format!(
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: while policies claim, it goes \
@@ -316,10 +316,10 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
     Delivery::Delivered { on: binding.clusters.to_vec(), note: None }
 }
 
-/// Why a binding goes nowhere.
+/// Returns why a binding goes to no cluster.
 fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Option<Gap> {
     let (ok, why, message) = match &*binding.scheduled {
-        Some(said) => (said.succeeded, said.reason.as_str(), said.message.as_str()),
+        Some(condition) => (condition.succeeded, condition.reason.as_str(), condition.message.as_str()),
         None => (false, "", "Karmada's scheduler has not looked at it"),
     };
     if ok && !binding.clusters.is_empty() {
@@ -362,7 +362,7 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
     }
 }
 
-/// Why one cluster does not have what one binding brings; `lost` is what may have been lost when nobody knows.
+/// Returns why a cluster does not have the object of a binding. `lost` is the repair if no component reports a cause.
 fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lost: Repair) -> Option<Gap> {
     let Brought { what, at, applied, suspension } = brought;
     let state = evidence.karmada.clusters.get(cluster).map(|facts| &facts.ready);
@@ -390,7 +390,7 @@ fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lo
             };
             Some(Gap::stated(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}{where_to_read}")))
         }
-        // The Work is there, and nobody has carried it out: nothing is lost.
+        // The Work exists, and no agent has applied it: nothing is lost.
         (Some(Ok(())), Some(Err(_))) => {
             let text = format!("{what} is not on Cluster {cluster}: {NO_WORDS}");
             Some(Gap::silent(Reason::NotApplied, text, None))

@@ -2,16 +2,16 @@
 
 use super::*;
 
-/// A case: its name, what is changed in the world, the reason and the words that it is told with, and whether it is about data.
+/// A case: its name, the change of the world, the reason, words of the message, and true if it concerns data.
 type Cause = (&'static str, fn(&mut World), &'static str, &'static [&'static str], bool);
 
-/// Every one of them is reported from its evidence.
+/// Checks that every case is reported from its evidence.
 fn are_reported(cases: &[Cause]) {
     for &(name, change, reason, words, of_data) in cases {
         let mut world = world();
         change(&mut world);
-        let Delivery::Blocked { cause, data, silent, repair, .. } = look(&world) else { panic!("{name}") };
-        // What Karmada has looked at once it looks at again when the copy changes.
+        let Delivery::Blocked { cause, data, silent, repair, .. } = judge(&world) else { panic!("{name}") };
+        // Karmada checks these again when the copy changes.
         let looked_at = name.starts_with("feature off") || name.starts_with("script missing");
         let cured = match name {
             "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
@@ -42,7 +42,7 @@ fn unscheduled(world: &mut World) {
 }
 
 #[test]
-fn where_a_city_has_no_cluster_for_it_that_is_the_cause() {
+fn deployment_without_a_usable_cluster_is_reported() {
     are_reported(&[
         (
             "no cluster (29)",
@@ -80,7 +80,7 @@ fn where_a_city_has_no_cluster_for_it_that_is_the_cause() {
             false,
         ),
         (
-            "cluster goes away under it (31)",
+            "cluster not ready, running template (31)",
             |w| {
                 w.clusters.get_mut("cell-dfw").unwrap().ready = Err("ClusterNotReachable".into());
             },
@@ -92,7 +92,7 @@ fn where_a_city_has_no_cluster_for_it_that_is_the_cause() {
 }
 
 #[test]
-fn what_a_cluster_or_a_policy_keeps_from_arriving_is_named() {
+fn deployment_blocked_by_cluster_or_policy_is_reported() {
     are_reported(&[
         (
             "refused by the cluster (33)",
@@ -157,7 +157,7 @@ fn what_a_cluster_or_a_policy_keeps_from_arriving_is_named() {
 }
 
 #[test]
-fn what_keeps_data_from_going_along_is_named() {
+fn data_that_is_not_propagated_is_reported() {
     are_reported(&[
         (
             "feature off (37)",
@@ -200,7 +200,7 @@ fn what_keeps_data_from_going_along_is_named() {
 }
 
 #[test]
-fn what_somebody_has_removed_is_named_and_can_be_repaired() {
+fn removed_object_is_reported_with_its_repair() {
     are_reported(&[
         (
             "binding lost (49)",

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A federation in which everything is as it should be: one deployment in dfw with a Secret.
+/// A complete federation: one deployment in dfw with a Secret.
 struct World {
     copy: WorkloadDeployment,
     bindings: BTreeMap<String, BindingFacts>,
@@ -88,7 +88,7 @@ fn world() -> World {
     }
 }
 
-fn look(world: &World) -> Delivery {
+fn judge(world: &World) -> Delivery {
     let binding = world.bindings.get(PARENT).cloned();
     let clusters = binding.iter().flat_map(|binding| binding.clusters.to_vec()).collect::<Vec<_>>();
     let attached = world.bindings.get("db-secret").map(|binding| AttachedBinding::of(binding, PARENT, &clusters));
@@ -121,41 +121,41 @@ fn look(world: &World) -> Delivery {
 }
 
 #[test]
-fn all_is_well() {
-    assert_eq!(look(&world()), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
+fn deployment_with_everything_in_place_is_delivered() {
+    assert_eq!(judge(&world()), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
     let mut excess = world();
     excess.companion.policy = Some("theirs".into());
-    let Delivery::Delivered { note: Some(note), .. } = look(&excess) else { panic!() };
+    let Delivery::Delivered { note: Some(note), .. } = judge(&excess) else { panic!() };
     assert!(note.message.contains("Secret db is also claimed by PropagationPolicy theirs"), "{note:?}");
     excess.companion.policy = Some("city-ord".into());
-    assert!(matches!(look(&excess), Delivery::Delivered { note: None, .. }), "a migration is under way");
+    assert!(matches!(judge(&excess), Delivery::Delivered { note: None, .. }), "a migration is under way");
     excess.companion.cluster_policy = Some("wide".into());
-    let Delivery::Delivered { note: Some(note), .. } = look(&excess) else { panic!() };
+    let Delivery::Delivered { note: Some(note), .. } = judge(&excess) else { panic!() };
     assert!(note.message.contains("Secret db is also claimed by ClusterPropagationPolicy wide"), "{note:?}");
     let mut relabelled = world();
     relabelled.clusters.get_mut("cell-dfw").unwrap().city = None;
-    let Delivery::Delivered { note: Some(note), .. } = look(&relabelled) else { panic!() };
+    let Delivery::Delivered { note: Some(note), .. } = judge(&relabelled) else { panic!() };
     assert!(note.reason == "CityLabelLost" && note.message.contains("Cluster cell-dfw"), "{note:?}");
 }
 
-/// Seen: of a deployment with a hundred Secrets each that arrived was a write of its status, to name the next one. Found by
-/// reading: one that is late hid that another had been lost, or was refused.
+/// With a hundred Secrets, each arrival made a write of the status, to name the next missing one. A Secret that was late hid
+/// another one that was lost or rejected.
 #[test]
-fn of_all_that_is_missing_what_was_lost_is_told_first_and_what_is_to_come_last() {
+fn missing_companion_that_was_lost_is_reported_first() {
     let mut many = world();
     let names: Vec<String> = (0..100).map(|n| format!("data-{n:02}")).collect();
     let refs: Vec<DataRef> = names.iter().map(|name| DataRef::secret(name)).collect();
     let listed = json!(refs.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string();
     many.copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), listed);
     many.bindings.get_mut(PARENT).unwrap().dependencies = Some(refs.clone()).into();
-    let told = |world: &World| {
-        let Delivery::Blocked { cause, silent, .. } = look(world) else { panic!() };
+    let reported = |world: &World| {
+        let Delivery::Blocked { cause, silent, .. } = judge(world) else { panic!() };
         (cause.message, silent)
     };
-    assert!(told(&many).0.ends_with("for Secret data-99"));
+    assert!(reported(&many).0.ends_with("for Secret data-99"));
     many.delivered = vec![refs[3].clone(), refs[5].clone()];
-    assert!(told(&many).0.ends_with("for Secret data-05"));
-    // The one whose binding the world has is refused by its cell.
+    assert!(reported(&many).0.ends_with("for Secret data-05"));
+    // The cell rejects the Secret that has a binding.
     let listed = json!(["Secret/data-00", "Secret/db", "Secret/zzz"]).to_string();
     many.copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), listed);
     let refs = ["data-00", "db", "zzz"].map(DataRef::secret).to_vec();
@@ -163,62 +163,62 @@ fn of_all_that_is_missing_what_was_lost_is_told_first_and_what_is_to_come_last()
     let attached = many.bindings.get_mut("db-secret").unwrap();
     attached.applied = [("cell-dfw".to_owned(), Err("it exists already".to_owned()))].into();
     many.delivered.clear();
-    let (message, silent) = told(&many);
+    let (message, silent) = reported(&many);
     assert!(!silent && message.ends_with("Cluster cell-dfw: it exists already"), "{message}");
-    // Karmada's words about a Secret are not repeated: the message names where they stand.
+    // Karmada's message about a Secret is not repeated. The text names where to read it.
     let attached = many.bindings.get_mut("db-secret").unwrap();
     attached.applied = [("cell-dfw".to_owned(), Err(facts::WITHHELD.to_owned()))].into();
     assert!(
-        told(&many).0.ends_with("; read them in the status of ResourceBinding ns-1/db-secret on the hub"),
+        reported(&many).0.ends_with("; read them in the status of ResourceBinding ns-1/db-secret on the hub"),
         "{:?}",
-        told(&many)
+        reported(&many)
     );
     many.delivered = vec![DataRef::secret("data-00")];
-    assert!(told(&many).0.ends_with("for Secret data-00"), "what can be mended comes first");
+    assert!(reported(&many).0.ends_with("for Secret data-00"), "an object that is repaired comes first");
 }
 
 #[test]
-fn a_policy_that_the_hub_does_not_take_is_told_at_once_in_its_words() {
+fn policy_rejected_by_the_hub_is_reported_at_once() {
     let trouble = Some("create PropagationPolicy: denied".to_owned());
     let mut refused = World { policy: false, policy_trouble: trouble.clone(), ..world() };
     refused.bindings.clear();
-    let Delivery::Blocked { cause, silent, .. } = look(&refused) else { panic!() };
+    let Delivery::Blocked { cause, silent, .. } = judge(&refused) else { panic!() };
     assert_eq!((cause.reason.as_str(), silent), ("HubRefused", false));
     assert!(cause.message.contains("/city-dfw, which"), "{cause:?}");
     assert!(cause.message.ends_with("create PropagationPolicy: denied"), "{cause:?}");
-    // A policy that is there, whose second spelling the hub refuses: it was reported as a binding that Karmada had lost, and
-    // the copy was repaired again and again.
-    let Delivery::Blocked { cause, silent, repair, .. } = look(&World { policy: true, ..refused }) else { panic!() };
+    // The policy exists, and the hub rejects its second spelling. It was reported as a lost binding, and the copy was repaired
+    // again and again.
+    let Delivery::Blocked { cause, silent, repair, .. } = judge(&World { policy: true, ..refused }) else { panic!() };
     assert_eq!((cause.reason.as_str(), silent, repair), ("HubRefused", false, None));
-    // Where what is there works, a change that is refused keeps nobody.
-    assert!(matches!(look(&World { policy_trouble: trouble, ..world() }), Delivery::Delivered { .. }));
+    // If the existing policy works, a rejected change blocks no deployment.
+    assert!(matches!(judge(&World { policy_trouble: trouble, ..world() }), Delivery::Delivered { .. }));
 }
 
 #[test]
-fn half_way_to_dependencies_what_a_claim_brings_is_there() {
+fn data_delivered_by_claims_in_a_migration_is_delivered() {
     let mut half = World { phase: Phase::Both, ..world() };
-    assert_eq!(look(&half), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
+    assert_eq!(judge(&half), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
     let attached = half.bindings.get_mut("db-secret").unwrap();
     attached.required_by.clear();
-    assert!(matches!(look(&half), Delivery::Blocked { data: true, .. }));
+    assert!(matches!(judge(&half), Delivery::Blocked { data: true, .. }));
     half.bindings.get_mut("db-secret").unwrap().clusters = vec!["cell-dfw".into()].into();
-    let Delivery::Delivered { note: Some(note), .. } = look(&half) else { panic!() };
+    let Delivery::Delivered { note: Some(note), .. } = judge(&half) else { panic!() };
     assert_eq!(note.reason, "DependenciesNotPropagated", "what holds up the migration is reported: {note:?}");
     assert_eq!(note.repair, None, "Karmada is at it");
     let parent = half.bindings.get_mut(PARENT).unwrap();
     (parent.distributed, parent.dependencies) = (false, None.into());
-    let Delivery::Delivered { note: Some(note), .. } = look(&half) else { panic!() };
-    assert_eq!(note.repair, Some(Repair::Copy), "Karmada has looked, and does not do so again by itself");
+    let Delivery::Delivered { note: Some(note), .. } = judge(&half) else { panic!() };
+    assert_eq!(note.repair, Some(Repair::Copy), "Karmada does not check again by itself");
     half.phase = Phase::Claims;
-    assert_eq!(look(&half), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
+    assert_eq!(judge(&half), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
 }
 
-/// What Karmada has not said a word about may be lost, or on its way; what it has said is neither.
+/// An object about which Karmada says nothing may be lost or under way. An object with a report is neither.
 #[test]
-fn silence_is_told_from_words() {
+fn gap_without_report_is_silent() {
     let parent =
         |world: &mut World, change: &dyn Fn(&mut BindingFacts)| change(world.bindings.get_mut(PARENT).unwrap());
-    let said = |world: &World| match look(world) {
+    let outcome = |world: &World| match judge(world) {
         Delivery::Blocked { cause, silent, repair, .. } => (cause.reason.to_string(), silent, repair.is_some()),
         delivered @ Delivery::Delivered { .. } => panic!("{delivered:?}"),
     };
@@ -226,29 +226,29 @@ fn silence_is_told_from_words() {
     parent(&mut early, &|binding| {
         (binding.scheduled, binding.clusters) = (None.into(), Vec::new().into());
     });
-    assert_eq!(said(&early), ("NotScheduled".into(), true, false), "the scheduler has not looked at it");
+    assert_eq!(outcome(&early), ("NotScheduled".into(), true, false), "the scheduler has not processed it");
     let mut waiting = world();
     parent(&mut waiting, &|binding| {
         binding.applied.insert("cell-dfw".into(), Err(String::new()));
     });
-    assert_eq!(said(&waiting), ("NotApplied".into(), true, false), "its Work is there, and was not carried out");
+    assert_eq!(outcome(&waiting), ("NotApplied".into(), true, false), "its Work is there, and was not carried out");
     let mut unlisted = world();
     parent(&mut unlisted, &|binding| (binding.distributed, binding.dependencies) = (false, None.into()));
     assert_eq!(
-        said(&unlisted),
+        outcome(&unlisted),
         ("DependenciesNotPropagated".into(), false, true),
-        "looked at, and not again by itself"
+        "Karmada does not check again by itself"
     );
     unlisted.behind = true;
-    assert_eq!(said(&unlisted), ("DependenciesNotPropagated".into(), true, false), "others wait as well");
-    let Delivery::Blocked { cause, .. } = look(&unlisted) else { panic!() };
-    assert!(!cause.message.contains("PropagateDeps"), "nobody knows that it is a setting: {}", cause.message);
+    assert_eq!(outcome(&unlisted), ("DependenciesNotPropagated".into(), true, false), "others wait as well");
+    let Delivery::Blocked { cause, .. } = judge(&unlisted) else { panic!() };
+    assert!(!cause.message.contains("PropagateDeps"), "a setting is not proved: {}", cause.message);
 }
 
-/// Found by reading: where Karmada was away, a deployment that ran and got one more Secret had its script accused, and was
-/// touched for it. The binding says which version of the copy it was made of; a version of the status alone makes none.
+/// While Karmada was away, a running deployment got one more Secret. A missing script was reported, and the copy was repaired.
+/// The binding records from which version of the copy it was made. A write of the status makes no new binding.
 #[test]
-fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
+fn binding_older_than_the_copy_reports_no_missing_script() {
     let at = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
     let written = |second: u32, reported: Option<u32>| {
         let own = json!({ "manager": manager::FEDERATOR, "operation": "Apply", "time": at(second) });
@@ -258,9 +258,9 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
         json!([Some(own), status])
     };
     let cases = [
-        ("nobody knows any version", "", "", written(10, None), None, false),
-        ("it was made of this version", "9", "9", written(10, None), Some(9), false),
-        ("it was made of an earlier one", "9", "7", written(10, None), Some(9), true),
+        ("no version is known", "", "", written(10, None), None, false),
+        ("the binding is of this version", "9", "9", written(10, None), Some(9), false),
+        ("the binding is of an earlier version", "9", "7", written(10, None), Some(9), true),
         ("in the same second, and nothing has come since", "9", "7", written(10, None), Some(10), true),
         ("in the same second, and a status has come since", "9", "7", written(10, Some(10)), Some(10), false),
         ("the status is older than what is written", "9", "7", written(10, Some(9)), Some(10), true),
@@ -277,7 +277,7 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
         let parent = world.bindings.get_mut(PARENT).unwrap();
         (parent.dependencies, parent.seen) = (Some(Vec::new()).into(), seen.parse().ok());
         parent.changed = changed.map(|second| at(second).parse().unwrap());
-        let Delivery::Blocked { cause, silent: is_silent, repair, .. } = look(&world) else { panic!("{name}") };
+        let Delivery::Blocked { cause, silent: is_silent, repair, .. } = judge(&world) else { panic!("{name}") };
         assert_eq!((cause.reason.as_str(), is_silent), ("DependenciesNotPropagated", silent), "{name}");
         assert_eq!(
             (repair == Some(Repair::Change), cause.message.contains("Interpreter")),
@@ -285,8 +285,8 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
             "{name}: {cause:?}"
         );
     }
-    // What has made it look again is a write of ours as well: when it came, the server says. A manager whose clock was ahead
-    // took what Karmada had made since for older than its repair, and repaired again.
+    // A repair is a write of the operator too, and has the server's time. A manager with a fast clock took Karmada's later
+    // results for older than its repair, and repaired again.
     for (repaired, by_our_clock, silent) in [(20, 20, true), (18, 59, false)] {
         let mut touched = world();
         touched.copy.metadata.resource_version = Some("9".into());
@@ -297,18 +297,18 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
         let parent = touched.bindings.get_mut(PARENT).unwrap();
         (parent.dependencies, parent.seen) = (Some(Vec::new()).into(), Some(8));
         parent.changed = Some(at(19).parse().unwrap());
-        let Delivery::Blocked { silent: is_silent, .. } = look(&touched) else { panic!("{repaired}") };
+        let Delivery::Blocked { silent: is_silent, .. } = judge(&touched) else { panic!("{repaired}") };
         assert_eq!(is_silent, silent, "repaired at {repaired}, {by_our_clock} by our clock");
     }
 }
 
-/// Found by reading: a change that Karmada never carried out was told as delivered, since what it says of the change before
-/// stands. Seen: within one second a status that came before the change spoke for a binding that was made before it.
+/// A change that Karmada never applied was reported as delivered, because the report on the previous change remained. Within one
+/// second, a status from before the change spoke for a binding from before the change.
 #[test]
-fn a_change_that_karmada_has_not_carried_out_is_not_told_as_delivered() {
+fn change_that_karmada_has_not_applied_is_not_delivered() {
     let second = "2026-01-01T00:00:10Z";
     let entry = |manager: &str, part: Option<&str>| json!({ "manager": manager, "operation": "Apply", "subresource": part, "time": second });
-    let of = |seen: u64, written: Option<u64>, lists: bool| {
+    let delivery = |seen: u64, written: Option<u64>, lists: bool| {
         let mut world = World { written, ..world() };
         world.copy.metadata.resource_version = Some("9".into());
         let managers = json!([entry(manager::FEDERATOR, None), entry("karmada", Some("status"))]);
@@ -318,32 +318,35 @@ fn a_change_that_karmada_has_not_carried_out_is_not_told_as_delivered() {
         if !lists {
             parent.dependencies = Some(Vec::new()).into();
         }
-        look(&world)
+        judge(&world)
     };
-    assert!(matches!(of(9, Some(9), true), Delivery::Delivered { .. }), "it was made of the latest");
-    assert!(matches!(of(7, Some(7), true), Delivery::Delivered { .. }), "and a status has come since");
-    assert!(
-        matches!(of(7, None, true), Delivery::Delivered { .. }),
-        "within a second nobody knows, who has not seen it"
-    );
+    assert!(matches!(delivery(9, Some(9), true), Delivery::Delivered { .. }), "the binding is of the latest version");
+    assert!(matches!(delivery(7, Some(7), true), Delivery::Delivered { .. }), "and a status has come since");
+    assert!(matches!(delivery(7, None, true), Delivery::Delivered { .. }), "unknown within one second");
     let Delivery::Blocked { cause, data: false, silent: true, heard: true, repair: Some(Repair::Change) } =
-        of(7, Some(8), true)
+        delivery(7, Some(8), true)
     else {
         panic!()
     };
     assert_eq!(cause.reason, Reason::NotApplied);
     assert!(cause.message.contains("is on Cluster cell-dfw as it was"), "{}", cause.message);
-    assert!(matches!(of(7, Some(8), false), Delivery::Blocked { data: true, silent: true, .. }), "it accuses nobody");
-    assert!(matches!(of(7, Some(7), false), Delivery::Blocked { data: true, silent: false, .. }), "it has looked");
+    assert!(
+        matches!(delivery(7, Some(8), false), Delivery::Blocked { data: true, silent: true, .. }),
+        "no setting is reported"
+    );
+    assert!(
+        matches!(delivery(7, Some(7), false), Delivery::Blocked { data: true, silent: false, .. }),
+        "Karmada has processed the copy"
+    );
 }
 
-/// A city of the Go operator may be on several clusters: one that is away does not silence another that serves.
+/// A city of the Go operator may be on several clusters. One that is away does not silence another one.
 #[test]
-fn a_deployment_is_heard_as_long_as_one_of_its_clusters_has_it_and_answers() {
+fn deployment_is_heard_if_one_of_its_clusters_answers() {
     let away = |world: &mut World, name: &str| {
         world.clusters.get_mut(name).unwrap().ready = Err("ClusterNotReachable".into());
     };
-    let heard = |world: &World| match look(world) {
+    let heard = |world: &World| match judge(world) {
         Delivery::Blocked { cause, heard, .. } => (cause.reason.to_string(), heard),
         delivered @ Delivery::Delivered { .. } => panic!("{delivered:?}"),
     };
@@ -370,7 +373,7 @@ fn a_deployment_is_heard_as_long_as_one_of_its_clusters_has_it_and_answers() {
 
 #[test]
 #[allow(clippy::type_complexity)]
-fn what_somebody_has_suspended_is_told_and_not_repaired() {
+fn suspended_object_is_reported_and_not_repaired() {
     let on = |clusters: &[&str]| Suspension {
         dispatching_on_clusters: Some(SuspendedClusters {
             cluster_names: clusters.iter().map(|name| (*name).to_owned()).collect(),
@@ -402,7 +405,9 @@ fn what_somebody_has_suspended_is_told_and_not_repaired() {
                 continue; // it follows others, and is not scheduled
             }
             change(facts);
-            let Delivery::Blocked { cause, data: of_data, silent, repair, .. } = look(&world) else { panic!("{name}") };
+            let Delivery::Blocked { cause, data: of_data, silent, repair, .. } = judge(&world) else {
+                panic!("{name}")
+            };
             assert_eq!((cause.reason.as_str(), of_data), (reason, data), "{name}: {}", cause.message);
             let suspended = reason == "PropagationSuspended";
             assert_eq!((silent, repair.is_none()), (!suspended, suspended), "{name}");
@@ -416,7 +421,7 @@ fn what_somebody_has_suspended_is_told_and_not_repaired() {
     }
     let mut there = world();
     there.bindings.get_mut(PARENT).unwrap().suspension = all.into();
-    let Delivery::Delivered { note: Some(note), .. } = look(&there) else { panic!() };
+    let Delivery::Delivered { note: Some(note), .. } = judge(&there) else { panic!() };
     assert!(note.reason == "PropagationSuspended" && note.message.contains("has it as it was"), "{note:?}");
 }
 

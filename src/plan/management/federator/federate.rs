@@ -56,16 +56,17 @@ fn not_yet(observed: &Observed, wait: Duration, now: Timestamp) -> Decided {
     Plan { next: told.next.or_sooner(Next::After(wait)), ..told }.with([Signal::AwaitsTurn])
 }
 
-/// Puts the live reads of their cause before writes to the hub that go back to something older, as far as can be known.
+/// Puts a live read of its cause before each write that could take the hub back to an older state.
 ///
-/// The watches of a project and those of the hub fail apart. If the copy is of a later generation than the deployment, or of
-/// another deployment of the name, mostly the deployment is stale; in a project that was restored it is not. The first copy
-/// of a hub namespace may be of a namespace that has gone: one that goes takes all of its deployments along first.
+/// The watches of a project and those of the hub fail independently. The copy may be of a later generation than the deployment,
+/// or of another deployment of the same name. Then the deployment is usually stale. In a restored project it is not. The first
+/// copy of a hub namespace may be for a namespace that is gone, because a terminating namespace deletes all of its deployments
+/// first.
 fn proved(observed: &Observed, plan: Decided) -> Decided {
     let deployment = &*observed.deployment;
     let is_remote = |step: &Step<Project, Hub>| matches!(step, Step::Remote(_));
     if deployment.metadata.deletion_timestamp.is_some() || !plan.steps.iter().any(is_remote) {
-        return plan; // the deletion proves its own
+        return plan; // a deletion has its own proof
     }
     let mut proof = Proof::of_target();
     if observed.hub_namespace.is_none() || observed.copy.is_none() && observed.is_first_copy {
@@ -81,13 +82,13 @@ fn proved(observed: &Observed, plan: Decided) -> Decided {
     Plan { steps: proof.then(plan.steps).into_steps(), ..plan }
 }
 
-/// True if a step writes what the deployment says into its copy.
+/// True if a step writes the deployment's content into its copy.
 pub fn applies_copy(step: &Step<Project, Hub>) -> bool {
     let Step::Remote(write) = step else { return false };
     write.object.kind == Kind::WorkloadDeployment && matches!(write.op, Op::Apply { .. })
 }
 
-/// True if the annotations of a copy do not say that it is of this very deployment, at this generation or an earlier one.
+/// True if the annotations of a copy do not prove that it is of this deployment, at this generation or an earlier one.
 fn may_be_newer(annotations: &BTreeMap<String, String>, deployment: &WorkloadDeployment) -> bool {
     let generation = annotations.get(annotation::SOURCE_GENERATION).and_then(|text| text.parse::<i64>().ok());
     annotations.get(annotation::SOURCE_UID) != deployment.metadata.uid.as_ref()
@@ -99,7 +100,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         return delete(observed, now);
     }
     let Some(namespace) = copy_namespace(&observed.deployment, observed.namespace_uid.as_deref()) else {
-        return Plan::nothing(); // the namespace's own event enqueues it
+        return Plan::nothing(); // the namespace's event enqueues it
     };
     let deployment = &*observed.deployment;
     let city = match CityCode::parse(&deployment.spec.city_code) {
@@ -117,11 +118,11 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     }
     steps.extend(ensure_namespace(observed, &namespace).map(Step::Remote));
     let copy = observed.copy.as_deref();
-    if let Some(copy) = copy.filter(|copy| goes(copy, &city)) {
+    if let Some(copy) = copy.filter(|copy| needs_replacement(copy, &city)) {
         return until_gone(observed, copy, steps, now);
     }
     let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
-    let finding = look(observed, copy, &city, last_delivery.as_ref());
+    let finding = diagnose(observed, copy, &city, last_delivery.as_ref());
     let data = match (copy, &finding) {
         (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
         _ => data,
@@ -147,7 +148,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     let finding = state.in_full(finding.as_ref());
     let pause = observed.timing.takeover_pause;
     let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
-    // A mark before it has made another version of the deployment, which the next look brings.
+    // An earlier mark makes a new version of the deployment, which the next reconcile reads.
     if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
         steps.extend(of_status.write.map(Step::Local));
         next = next.or_sooner(of_status.next);
@@ -156,8 +157,8 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
     let view = status::View { deployment, copy, data: &data, companions: &observed.data.companions };
-    let said = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
-    steps.extend(said.into_iter().map(Step::Local));
+    let reports = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
+    steps.extend(reports.into_iter().map(Step::Local));
     let blocked = state.blocker.clone().map(|reason| Signal::Blocked { reason, silent: state.silent });
     let mut signals = Vec::from_iter(blocked);
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
@@ -168,12 +169,12 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     Plan { steps, next, signals }
 }
 
-/// Whether a copy goes, or has to.
-fn goes(copy: &WorkloadDeployment, city: &CityCode) -> bool {
+/// True if a copy is terminating, or has to be deleted.
+fn needs_replacement(copy: &WorkloadDeployment, city: &CityCode) -> bool {
     copy.metadata.deletion_timestamp.is_some() || is_of_another_city(copy, city)
 }
 
-/// Waits until a copy is gone, which its event says; then it is made again.
+/// Deletes a copy, or waits until it is gone. The event of its deletion leads to a new copy.
 fn until_gone(
     observed: &Observed,
     copy: &WorkloadDeployment,
@@ -189,14 +190,14 @@ fn until_gone(
     hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now))
 }
 
-/// Whether the policy of another city has claimed a copy: its deployment said another city before. Karmada never gives such a
-/// claim back (fact 52), whatever the copy says now, so that it would stay where it is.
+/// True if the policy of another city has claimed a copy: the deployment named another city before. Karmada never releases such a
+/// claim (fact 52), so that the copy would stay in the old city.
 fn is_of_another_city(copy: &WorkloadDeployment, city: &CityCode) -> bool {
     let claimed = copy.annotations().get(annotation::POLICY_NAME).and_then(|policy| CityPolicyName::parse(policy));
-    claimed.is_some_and(|of| of != *city)
+    claimed.is_some_and(|other| other != *city)
 }
 
-/// The plan for a deployment of which nothing may be written on the hub at present, if it is one.
+/// Returns the plan for a deployment that must not be written to the hub at present. `None` for all others.
 fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
     if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
         return Some(hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
@@ -212,8 +213,8 @@ fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
     None
 }
 
-/// What the hub shows of a deployment's delivery, once there is something to look at.
-fn look(
+/// Diagnoses a deployment's delivery. `None` while there is nothing to diagnose.
+fn diagnose(
     observed: &Observed,
     copy: Option<&WorkloadDeployment>,
     city: &CityCode,
@@ -231,30 +232,30 @@ fn look(
     })
 }
 
-/// The copy first; our finalizer once a live read has shown that it is gone.
+/// Deletes the copy. Releases our finalizer once a live read has found the copy gone.
 fn delete(observed: &Observed, now: Timestamp) -> Decided {
     let deployment = &*observed.deployment;
     let own = deployment.namespace().unwrap_or_default();
-    // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
+    // The Go operator held one more finalizer, for its claims on companions. The claims are released without it.
     let leftover = Write::release(manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
     if let Some(leftover) = leftover {
         return Plan::writes(vec![Step::Local(leftover)]);
     }
     let release = || -> Option<Write<Project>> { Write::release(manager::FEDERATOR, finalizer::FEDERATOR, deployment) };
     let Some(namespace) = copy_namespace(deployment, observed.namespace_uid.as_deref()) else {
-        // The namespace is recorded before anything is written there, so nothing was.
+        // The namespace is recorded before the first write there, so nothing was written.
         return release().map(Step::Local).into_iter().collect();
     };
     if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
         return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
     }
     match observed.rival {
-        // Nothing of it is there.
+        // The hub namespace has no object of it.
         Some(Rival::Lives) => return release().map(Step::Local).into_iter().collect(),
         Some(Rival::Possible) => return refused_for_a_rival(observed, now),
         None => {}
     }
-    // A record leads there, but the tenant may have written it: what the hub namespace itself says decides whose it is.
+    // The record of the hub namespace may be the tenant's. Only the hub namespace itself shows its owner.
     let mirrors = observed.hub_namespace.as_deref().map(|facts| facts.mirrors(&observed.project, &own));
     let believed = observed.namespace_uid.is_some();
     if !believed && mirrors == Some(false) {
@@ -262,7 +263,7 @@ fn delete(observed: &Observed, now: Timestamp) -> Decided {
     }
     if let Some(copy) = observed.copy.as_deref().filter(|_| believed || mirrors == Some(true)) {
         if ownership::is_hub_copy_from(copy, &own) {
-            // On its way out already when there is no write: its event enqueues the deployment.
+            // If there is no delete, the copy is terminating already, and its event enqueues the deployment.
             let held = || {
                 hub_trouble::told(
                     observed,
@@ -280,8 +281,7 @@ fn delete(observed: &Observed, now: Timestamp) -> Decided {
     Proof::read(Write::confirm_absent(copy), Step::Remote).then([Step::Local(release)]).into_iter().collect()
 }
 
-/// Writes to what Karmada has lost the binding or Work of, so that it makes them anew; a deletion that is under way is left
-/// alone.
+/// Writes to an object with a lost binding or Work, so that Karmada recreates it. A terminating object is not written.
 fn repair(
     observed: &Observed,
     copy: Option<&WorkloadDeployment>,
@@ -317,14 +317,13 @@ fn repair(
     steps
 }
 
-/// What stands on a deployment before anything of it is written on the hub: that it may not go before that has gone, and where
-/// that is.
+/// Finalizer and hub-namespace annotation. Set before the first write to the hub.
 pub(crate) fn bond(hub_namespace: &str) -> [(&'static str, Value); 2] {
     let annotations = json!({ annotation::FEDERATION_NAMESPACE: hub_namespace });
     [("finalizers", json!([finalizer::FEDERATOR])), ("annotations", annotations)]
 }
 
-/// The [`bond`] with its copy, and what is known of its data, in one write.
+/// Writes the [`bond`] with its copy, and the data that the deployment needs, in one write.
 fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option<Write<Project>> {
     let annotations = data_annotations(data, None);
     let stale = stale(deployment, &OF_DATA, &annotations);
@@ -338,7 +337,7 @@ fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option
     Write::ensure_fields(manager::FEDERATOR, fields, deployment).or(stale)
 }
 
-/// The annotations that say which data a deployment needs; on the hub they decide what Karmada brings to the cell.
+/// Returns the annotations with the data that a deployment needs. On the hub they decide what Karmada brings to the cell.
 fn data_annotations(data: &Data, hint: Option<&str>) -> BTreeMap<&'static str, String> {
     let mut annotations = BTreeMap::new();
     if let Some(expected) = &data.expected {
@@ -353,11 +352,11 @@ fn data_annotations(data: &Data, hint: Option<&str>) -> BTreeMap<&'static str, S
     annotations
 }
 
-/// The annotations of [`data_annotations`], which are ours on each plane, whoever wrote them.
+/// The annotations of [`data_annotations`]. They belong to this operator on each plane, even if another client wrote them.
 const OF_DATA: [&str; 3] =
     [annotation::EXPECTED_REFERENCED_DATA, annotation::SKIPPED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
 
-/// Removes those of our annotations that somebody else wrote: an apply takes back only what was ours.
+/// Removes surplus annotations of ours that another client wrote. An apply removes only fields that it owns.
 fn stale<P>(
     live: &WorkloadDeployment,
     ours: &[&'static str],
@@ -372,7 +371,7 @@ fn stale<P>(
     Some(Write::amend(manager::FEDERATOR, patch, live))
 }
 
-/// Why data does not arrive although all of it is on the hub: the cell cannot know, and its Instances are to say it.
+/// Returns why data does not arrive although all of it is on the hub. The cell cannot know that, and reports it on its Instances.
 fn hint(data: &Data, finding: Option<&Delivery>, copy: Option<&WorkloadDeployment>) -> Option<String> {
     match finding {
         Some(Delivery::Blocked { cause, data: true, .. }) if data.trouble.is_none() => Some(status::hint(cause, copy)),
@@ -380,7 +379,7 @@ fn hint(data: &Data, finding: Option<&Delivery>, copy: Option<&WorkloadDeploymen
     }
 }
 
-/// Nothing is written on the hub where another project has a better right to the namespace.
+/// Writes nothing to the hub, because the namespace there belongs to another project.
 fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
     let trouble = hub_trouble::lasting(observed, Cause::Refused, Rival::WORDS.to_owned());
     hub_trouble::told(observed, &trouble, now)
@@ -392,7 +391,8 @@ fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
 fn ensure_namespace(observed: &Observed, name: &str) -> Option<Write<Hub>> {
     let live = observed.hub_namespace.as_deref();
     let own = observed.deployment.namespace().unwrap_or_default();
-    // Other services spell the project in another way, and mean the same: nobody wins where two insist.
+    // Other services spell the project in another way, and mean the same. Their spelling is kept, so that no conflict goes on
+    // forever.
     let spelt = live.filter(|live| live.mirrors(&observed.project, &own));
     let spelt = spelt.and_then(|live| live.labels.get(label::UPSTREAM_CLUSTER)).cloned();
     let labels = BTreeMap::from([
@@ -416,8 +416,8 @@ fn ensure_namespace(observed: &Observed, name: &str) -> Option<Write<Hub>> {
     })
 }
 
-/// The writes that have the copy say what the deployment says, all of exactly the version that was judged: a later spec that
-/// another replica has put into it in between stays.
+/// Returns the writes that update the copy from the deployment, at exactly the version that was judged. So a later spec that
+/// another replica wrote in between is kept.
 fn write_copy(
     observed: &Observed,
     city: &CityCode,
@@ -431,7 +431,7 @@ fn write_copy(
     let (taken_over, again) = taking.map_or((None, Next::Await), |taking| (taking.write, taking.next));
     let applied = ensure_copy(deployment, city, namespace, copy, annotations).map(|write| {
         match (copy, &observed.hidden_copy) {
-            // That one is of the version that was judged, and makes another.
+            // The take-over is at the judged version, and makes a new one.
             (Some(_), _) if taken_over.is_some() => write,
             (Some(copy), _) => write.at_version(&copy.resource_version().unwrap_or_default()),
             (None, Some(hidden)) => write.at_version(&hidden.version.resource_version),
@@ -448,7 +448,7 @@ fn ensure_copy(
     live: Option<&WorkloadDeployment>,
     mut annotations: BTreeMap<&'static str, String>,
 ) -> Option<Write<Hub>> {
-    // What the project's deployment says of suspension is for the cell; that it says it no more as well.
+    // The deployment's annotation of suspension is for the cell. Its removal is copied too.
     let suspended = deployment.annotations().get(annotation::SUSPENDED).cloned();
     annotations.extend(suspended.map(|suspended| (annotation::SUSPENDED, suspended)));
     let ours = [&OF_DATA[..], &[annotation::SUSPENDED, annotation::STRANDED_SINCE]].concat();
@@ -459,29 +459,29 @@ fn ensure_copy(
         .filter(|(key, _)| ownership::may_travel(key))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    // A copy keeps its spelling, as long as it is one of the city's: relabelled before its policy selects the new one, it
-    // would not travel any more (fact 52).
+    // A copy keeps the spelling of its city label while that names the city. A copy with a new spelling that its policy does not
+    // select yet would not be propagated any more (fact 52).
     let standing = live.and_then(|live| live.labels().get(label::TOPOLOGY_CITY));
-    let standing = standing.filter(|label| CityCode::parse(label).is_ok_and(|of| of == *city)).cloned();
+    let standing = standing.filter(|label| CityCode::parse(label).is_ok_and(|code| code == *city)).cloned();
     labels
         .insert(label::TOPOLOGY_CITY.into(), standing.unwrap_or_else(|| city.label_value(&deployment.spec.city_code)));
     labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
     annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
     let mut spec = deployment.spec.clone();
-    // One that somebody has made by hand may say none; the API server answers its part `scale` with an error then.
+    // A deployment made by hand may have no replicas. Then the API server answers its subresource `scale` with an error.
     spec.replicas = spec.replicas.or_else(|| replicas::wanted(&spec.scale_settings, live));
     let (spec, standing) = (json!(spec), live.map(|live| json!(live.spec)));
     let spec = standing.as_ref().map_or_else(|| spec.clone(), |standing| diff::in_standing_form(standing, &spec));
     let spec = hub_form::without_empty_lists(spec);
     let mut fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
-    // Copies of an earlier version do not name their original. That alone is not worth a write of each of them.
+    // Copies of an earlier version do not name their original. That alone is not worth a write to each of them.
     let is_due = live.is_none_or(|live| {
         live.annotations().contains_key(annotation::SOURCE_UID) || diff::differs(&fields, live, manager::FEDERATOR)
     });
     if is_due {
         fields["metadata"]["annotations"][annotation::SOURCE_UID] = json!(deployment.metadata.uid);
     }
-    // A comparison takes an empty list for an absent one; what stands with one is written.
+    // The comparison treats an empty list as absent, so a live spec with an empty list is always written.
     let other_form = live.filter(|_| standing.is_some_and(|standing| hub_form::has_empty_lists(&standing)));
     if let Some(live) = other_form {
         fields["metadata"]["uid"] = json!(live.uid());
@@ -490,7 +490,7 @@ fn ensure_copy(
     Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)
 }
 
-/// A deployment that cannot be federated, said on the deployment itself.
+/// Reports on a deployment that it cannot be federated.
 fn invalid(deployment: &WorkloadDeployment, why: &str, now: Timestamp) -> Option<Write<Project>> {
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);

@@ -1,13 +1,13 @@
-//! Texts that a tenant makes long: every write stays small.
+//! Long texts of a tenant: every write stays small.
 
 use proptest::{prelude::*, sample::select};
 
 use super::*;
 
-/// Most bytes of one annotation of ours, and of the message of a condition.
+/// Maximum number of bytes of one annotation of ours, and of the message of a condition.
 const MAX: usize = 8 << 10;
 
-/// A container with so many variables of one Secret, the first with a name of its own.
+/// A container with this number of variables of one Secret. The first has its own name.
 fn spec_of(env: usize, first: &str, secret: &str) -> Value {
     let one = |n: usize| {
         let name = if n == 0 { first.to_owned() } else { format!("SETTING_{n}_OF_THE_APPLICATION") };
@@ -21,7 +21,7 @@ fn spec_of(env: usize, first: &str, secret: &str) -> Value {
     })
 }
 
-/// Every annotation and every condition's message of a write.
+/// Returns every annotation and every condition's message of a write.
 fn texts(body: &Value) -> Vec<String> {
     let annotations = body["metadata"]["annotations"].as_object().into_iter().flatten();
     let annotations = annotations.filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
@@ -56,8 +56,8 @@ fn deployment_of(spec: Value) -> WorkloadDeployment {
     wd
 }
 
-/// A message that named each field was larger than all annotations of an object may be: the deployment was federated no more,
-/// and nothing said so.
+/// A message that named each field was larger than the limit of all annotations of an object. The deployment was no longer
+/// federated, and nothing reported it.
 #[test]
 fn federator_thousands_of_fields_of_one_absent_secret_make_short_texts() {
     let wd = deployment_of(spec_of(8000, "FIRST", "db"));

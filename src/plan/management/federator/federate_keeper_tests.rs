@@ -1,15 +1,15 @@
-//! Whose a hub namespace is, and who keeps it.
+//! Project and keeper of a hub namespace.
 
 use super::*;
 use crate::plan::Keeper;
 
 type Case<'a> = (&'a str, Option<NamespaceFacts>, &'a dyn Fn(&[Step<Project, Hub>]) -> bool);
 
-/// Found by reading: a tenant who knew the uid of another's namespace, and whose own was gone before its deployment, had the
-/// other's copy deleted.
+/// A tenant knew the uid of another tenant's namespace. If the own namespace was deleted before the deployment, the other's copy
+/// was deleted.
 #[test]
-fn whose_a_hub_namespace_is_it_says_itself_and_not_whoever_points_at_it() {
-    let of = |key: &str, value: &str| {
+fn hub_namespace_of_another_owner_keeps_its_copy() {
+    let labelled = |key: &str, value: &str| {
         let mut facts = namespace();
         facts.labels.insert(key.to_owned(), value.to_owned());
         facts
@@ -22,9 +22,9 @@ fn whose_a_hub_namespace_is_it_says_itself_and_not_whoever_points_at_it() {
         )
     };
     let cases: [Case<'_>; 3] = [
-        ("another project's", Some(of(label::UPSTREAM_CLUSTER, "cluster-other")), &release),
-        ("another namespace's", Some(of(label::UPSTREAM_NAMESPACE, "other")), &release),
-        ("nobody knows whose", None, &live),
+        ("another project's", Some(labelled(label::UPSTREAM_CLUSTER, "cluster-other")), &release),
+        ("another namespace's", Some(labelled(label::UPSTREAM_NAMESPACE, "other")), &release),
+        ("of an unknown project", None, &live),
     ];
     for (what, hub, expected) in cases {
         let all = steps(&deleting(), None, hub, Some(copy_of(&marked())));
@@ -33,11 +33,11 @@ fn whose_a_hub_namespace_is_it_says_itself_and_not_whoever_points_at_it() {
 }
 
 #[test]
-fn a_project_that_others_spell_in_another_way_is_left_as_it_is() {
+fn hub_namespace_with_another_spelling_of_its_project_is_not_changed() {
     let mut facts = namespace();
     facts.labels.insert(label::UPSTREAM_CLUSTER.into(), "cluster-_single".into());
     assert!(steps(&marked(), Some("n1"), Some(facts.clone()), Some(copy_of(&marked()))).is_empty());
-    // Where something else is missing, the spelling stays too.
+    // If another label is missing, the spelling is kept too.
     facts.labels.remove(label::DELETION_PROTECTED);
     let all = steps(&marked(), Some("n1"), Some(facts), Some(copy_of(&marked())));
     let [Step::Remote(Write { op: Op::Apply { body, .. }, .. })] = &all[..] else { panic!("{all:?}") };
@@ -45,14 +45,14 @@ fn a_project_that_others_spell_in_another_way_is_left_as_it_is() {
 }
 
 #[test]
-fn a_hub_namespace_says_who_keeps_it_and_another_keeper_is_left_alone() {
+fn hub_namespace_records_its_keeper_and_another_keeper_is_not_changed() {
     let keeper = |management: Option<&str>, control_plane: Option<&str>| Keeper {
         management: management.map(str::to_owned),
         control_plane: control_plane.map(str::to_owned),
     };
     let ours = || keeper(Some("m"), Some("p"));
     for (what, we, live, expected) in [
-        ("made by the Go operator", ours(), Keeper::default(), Some(ours())),
+        ("created by the Go operator", ours(), Keeper::default(), Some(ours())),
         ("ours", ours(), ours(), None),
         ("another's", ours(), keeper(Some("other"), Some("p")), None),
         ("who we are is not known yet", Keeper::default(), ours(), None),

@@ -1,8 +1,8 @@
-//! What a federator says of a loss, and when it repairs it.
+//! Reports of a loss, and its repair.
 
 use super::*;
 
-/// The Events that a plan sends, by reason.
+/// Returns the reasons of the Events that a plan sends.
 fn events(plan: &Decided) -> Vec<String> {
     let event = |step: &Step<Project, Hub>| match step {
         Step::Local(Write { op: Op::Create { body, .. }, .. }) => Some(body["reason"].as_str()?.to_owned()),
@@ -11,7 +11,7 @@ fn events(plan: &Decided) -> Vec<String> {
     plan.steps.iter().filter_map(event).collect()
 }
 
-/// The status that a plan writes.
+/// Returns the status that a plan writes.
 fn status_of(plan: &Decided) -> Option<Value> {
     plan.steps.iter().find_map(|step| match step {
         Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => Some(body["status"].clone()),
@@ -19,13 +19,13 @@ fn status_of(plan: &Decided) -> Option<Value> {
     })
 }
 
-/// What a plan has `Federated` say.
+/// Returns the condition `Federated` that a plan writes.
 fn federated(plan: &Decided) -> Option<Value> {
     let status = status_of(plan)?;
-    status["conditions"].as_array()?.iter().find(|of| of["type"] == condition::FEDERATED).cloned()
+    status["conditions"].as_array()?.iter().find(|c| c["type"] == condition::FEDERATED).cloned()
 }
 
-/// A deployment that has no binding, for longer than the grace; `status` is what it has until now.
+/// A deployment without a binding for longer than the grace. `status` is its present status.
 fn unbound(status: Option<Value>) -> Observed {
     let mut wd = marked();
     wd.status = status.map(|status| serde_json::from_value(status).unwrap());
@@ -46,7 +46,7 @@ fn unbound(status: Option<Value>) -> Observed {
     }
 }
 
-/// A status whose condition `Federated` is this one.
+/// A status with this condition `Federated`.
 fn saying(status: &str, reason: &str, message: &str) -> Value {
     json!({ "conditions": [{
         "type": "Federated", "status": status, "reason": reason, "message": message,
@@ -61,46 +61,46 @@ fn propagated() -> Value {
 }
 
 #[test]
-fn what_was_never_delivered_is_told_and_not_touched() {
+fn deployment_never_delivered_is_reported_and_not_repaired() {
     let new = unbound(None);
     let first = plan(&new, NOW);
     assert_eq!((touches(&first), events(&first)), (0, Vec::new()), "there may be thousands of them");
     let federated = federated(&first).unwrap();
     assert!(federated["message"].as_str().unwrap().contains("it has not been there before"), "{federated}");
-    // A restart later, with all forgotten but what the object says: nothing more happens.
+    // After a restart, only the object holds the state. Nothing more happens.
     let again = plan(&unbound(status_of(&first)), NOW);
     assert_eq!(format!("{:?}", again.steps), "[]");
-    let Next::After(look) = again.next else { panic!("{:?}", again.next) };
-    assert!(look < Duration::from_secs(16), "{look:?}");
+    let Next::After(wait) = again.next else { panic!("{:?}", again.next) };
+    assert!(wait < Duration::from_secs(16), "{wait:?}");
 }
 
-/// Measured: of two thousand deployments made at once, each reported after five seconds that Karmada had not got to it, by
-/// a status and an Event; those were half of all writes.
+/// Two thousand deployments were created at once. Each reported after five seconds, by a status and an Event, that Karmada had
+/// not got to it. These were half of all writes.
 #[test]
 fn pending_delivery_is_reported_later_than_a_loss() {
     let after = |seconds, status| {
-        let mut of = unbound(status);
-        of.blocked.as_mut().unwrap().elapsed = Duration::from_secs(seconds);
-        plan(&of, NOW)
+        let mut pending = unbound(status);
+        pending.blocked.as_mut().unwrap().elapsed = Duration::from_secs(seconds);
+        plan(&pending, NOW)
     };
     let early = after(6, None);
     assert_eq!((federated(&early), early.next), (None, Next::After(Duration::from_secs(9))));
     assert!(federated(&after(6, Some(propagated()))).is_some(), "what was delivered, and is lost, is reported at once");
-    let reason = |plan: &Decided| federated(plan).and_then(|of| Some(of["reason"].as_str()?.to_owned()));
+    let reason = |plan: &Decided| federated(plan).and_then(|c| Some(c["reason"].as_str()?.to_owned()));
     assert_eq!(reason(&after(15, None)), Some("BindingMissing".to_owned()));
     let repaired = after(600, None);
     assert_eq!((touches(&repaired), events(&repaired)), (1, vec!["Repaired".to_owned()]));
 }
 
 #[test]
-fn what_was_delivered_is_touched_also_when_its_loss_has_been_told() {
+fn deployment_lost_is_repaired_even_if_reported_before() {
     let lost = unbound(Some(propagated()));
     let first = plan(&lost, NOW);
     assert_eq!((touches(&first), events(&first)), (1, vec!["BindingMissing".to_owned(), "Repaired".to_owned()]));
-    // A restart later: the status has the last delivery still.
+    // After a restart, the status still has the last delivery.
     let after = plan(&unbound(status_of(&first)), NOW);
     assert_eq!(touches(&after), 1);
-    // In the same process: one Event is enough, however often it is touched.
+    // In the same process, one Event is enough for all repairs.
     let mut again = unbound(status_of(&first));
     again.blocked.as_mut().unwrap().repairs = 1;
     again.blocked.as_mut().unwrap().repaired_ago = Some(Duration::from_secs(5));
@@ -109,28 +109,28 @@ fn what_was_delivered_is_touched_also_when_its_loss_has_been_told() {
 }
 
 #[test]
-fn a_copy_that_was_made_anew_was_never_delivered() {
-    let mut anew = unbound(Some(propagated()));
-    let mut copy = (*anew.copy.clone().unwrap()).clone();
+fn recreated_copy_counts_as_never_delivered() {
+    let mut recreated = unbound(Some(propagated()));
+    let mut copy = (*recreated.copy.clone().unwrap()).clone();
     copy.metadata.uid = Some("c2".into());
-    anew.copy = Some(copy.clone().into());
-    assert_eq!(touches(&plan(&anew, NOW)), 0);
-    // But for one that a cell has reported on, whatever the clocks say.
+    recreated.copy = Some(copy.clone().into());
+    assert_eq!(touches(&plan(&recreated, NOW)), 0);
+    // A copy with a report of its cell was delivered, independent of all clocks.
     copy.status = Some(WorkloadDeploymentStatus::default());
-    anew.copy = Some(copy.into());
-    assert_eq!(touches(&plan(&anew, NOW)), 1);
+    recreated.copy = Some(copy.into());
+    assert_eq!(touches(&plan(&recreated, NOW)), 1);
 }
 
 #[test]
-fn karmadas_silence_is_one_event_however_many_steps_it_goes_through() {
+fn silence_of_karmada_sends_one_event_for_all_reasons() {
     let before = saying("False", "NotScheduled", "");
     assert_eq!(events(&plan(&unbound(Some(before)), NOW)), Vec::<String>::new());
 }
 
-/// Seen: between the moment in which all data was on the hub and that in which the copy listed it, the tenant was told that it was
-/// ready, and what had been known of the time before was forgotten. It is no slowness of Karmada's.
+/// While the copy did not list data that was on the hub, the data was reported as ready, and the earlier state was forgotten.
+/// This time is no delay of Karmada's.
 #[test]
-fn data_that_the_copy_is_still_to_list_is_neither_ready_nor_late() {
+fn data_not_yet_listed_by_the_copy_is_neither_ready_nor_late() {
     let (wd, mut copy) = (marked(), copy_of(&marked()));
     let data = resolve::Data {
         expected: Some(vec![referenced::DataRef::secret("a"), referenced::DataRef::secret("b")]),
@@ -149,14 +149,14 @@ fn data_that_the_copy_is_still_to_list_is_neither_ready_nor_late() {
         copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), listed.into());
         let data = resolve::Data { trouble, ..data.clone() }.until_listed_by(&copy);
         assert_eq!(data.trouble.as_ref().map(|trouble| trouble.reason.clone()), expected, "{listed}");
-        // That is what is remembered, in a plan that says nothing of Karmada's silence.
+        // This reason is remembered, in a plan without a signal of Karmada's silence.
         let blocker = status::blocker(&wd, Some(&copy), &data, Some(&delivered));
         assert!(blocker == expected.as_ref().map(ToString::to_string) || blocker.as_deref() == Some("NotReported"));
         let overdue = status::Overdue { blocked: false, unheard: false, nowhere: false, is_pending: false };
         let companions = BTreeMap::new();
         let view = status::View { deployment: &wd, copy: Some(&copy), data: &data, companions: &companions };
-        let said = status::plan(&view, Some(&delivered), overdue, None, NOW);
-        let ready = said.iter().any(|write| format!("{:?}", write.op).contains("are materialised"));
+        let writes = status::plan(&view, Some(&delivered), overdue, None, NOW);
+        let ready = writes.iter().any(|write| format!("{:?}", write.op).contains("are materialised"));
         assert_eq!(ready, expected.is_none(), "{listed}");
     }
 }

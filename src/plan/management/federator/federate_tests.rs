@@ -70,7 +70,7 @@ fn steps(
     plan.steps
 }
 
-/// A snapshot of a deployment that nothing blocks; the hub's objects are seen where they are looked for.
+/// A snapshot of a deployment that nothing blocks. Objects of the hub are seen only in the hub namespace ns-n1.
 #[allow(clippy::needless_pass_by_value)] // reads better where it is called
 fn observed(
     wd: &WorkloadDeployment,
@@ -103,7 +103,7 @@ fn observed(
     }
 }
 
-/// The copy as the hub would hold it after our writes.
+/// The copy as the hub holds it after our writes.
 fn copy_of(wd: &WorkloadDeployment) -> WorkloadDeployment {
     let steps = steps(wd, Some("n1"), Some(namespace()), None);
     let Some(Step::Remote(Write { op: Op::Apply { body, .. }, .. })) = steps.last() else { panic!("{steps:?}") };
@@ -114,7 +114,7 @@ fn copy_of(wd: &WorkloadDeployment) -> WorkloadDeployment {
 }
 
 #[test]
-fn marks_come_before_anything_on_the_hub() {
+fn deployment_is_marked_before_any_write_to_the_hub() {
     let all = steps(&deployment(), Some("n1"), None, None);
     let shown: Vec<String> = all
         .iter()
@@ -129,7 +129,7 @@ fn marks_come_before_anything_on_the_hub() {
 }
 
 #[test]
-fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
+fn copy_has_labels_for_its_cell_and_none_of_karmada() {
     let copy = copy_of(&marked());
     let labels = copy.labels();
     assert_eq!(
@@ -147,15 +147,14 @@ fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
 }
 
 #[test]
-fn nothing_is_written_when_nothing_differs() {
+fn copy_without_a_difference_is_not_written() {
     let wd = marked();
     assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&wd))).is_empty());
 }
 
-/// Found by reading: a deployment whose city was changed stayed in the old one for ever, and was told to have our own policy
-/// removed.
+/// A deployment with a changed city stayed in the old one forever, and its message advised to remove the operator's own policy.
 #[test]
-fn a_copy_that_the_policy_of_another_city_has_claimed_is_deleted_and_made_again() {
+fn copy_claimed_by_policy_of_another_city_is_recreated() {
     let wd = marked();
     let mut copy = copy_of(&wd);
     copy.annotations_mut().insert(annotation::POLICY_NAME.into(), "city-dfw".into());
@@ -170,12 +169,12 @@ fn a_copy_that_the_policy_of_another_city_has_claimed_is_deleted_and_made_again(
             assert!(matches!(first, Step::Local(Write { op: Op::ConfirmUnchanged { .. }, .. })), "its cause: {all:?}");
         }
     }
-    assert!(!steps(&wd, Some("n1"), Some(namespace()), None).is_empty(), "it is made again");
+    assert!(!steps(&wd, Some("n1"), Some(namespace()), None).is_empty(), "it is recreated");
 }
 
-/// Found on real Karmada: a network that was shut, `ingress: []`, reached the cell as `ingress: {}` and was refused there.
+/// On real Karmada, a closed network with `ingress: []` reached the cell as `ingress: {}`, and was rejected there.
 #[test]
-fn a_copy_holds_no_empty_list_and_one_that_stands_with_one_is_written_once() {
+fn copy_has_no_empty_list_and_an_old_one_with_it_is_written_once() {
     let mut wd = marked();
     let policies = [json!({ "ingress": [{}] }), json!({ "ingress": [] })];
     let interfaces = policies.map(|policy| json!({ "network": { "name": "n" }, "networkPolicy": policy }));
@@ -192,9 +191,9 @@ fn a_copy_holds_no_empty_list_and_one_that_stands_with_one_is_written_once() {
     assert_eq!(body["spec"]["template"]["spec"]["networkInterfaces"][1]["networkPolicy"], json!({}));
 }
 
-/// Found by reading: a project that was suspended ran on, and what the Go operator had suspended on the hub stayed so for ever.
+/// A suspended project kept running, and a suspension by the Go operator on the hub never ended.
 #[test]
-fn suspension_is_carried_and_so_is_its_end() {
+fn suspension_and_its_end_are_copied() {
     let mut wd = marked();
     for value in ["true", "false"] {
         wd.annotations_mut().insert(annotation::SUSPENDED.into(), value.into());
@@ -212,7 +211,7 @@ fn suspension_is_carried_and_so_is_its_end() {
 }
 
 #[test]
-fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
+fn expected_data_written_by_another_client_is_removed() {
     let mut wd = marked();
     wd.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
@@ -220,7 +219,7 @@ fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
     assert!(matches!(&all[0], Step::Local(Write { op: Op::Merge { body, .. }, .. })
         if body["metadata"]["annotations"] == cleared));
     assert!(!format!("{:?}", all[1]).contains("Secret/s"), "{all:?}");
-    // Nor for anybody on the hub.
+    // Clients of the hub cannot set it either.
     let mut copy = copy_of(&marked());
     copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
     let all = steps(&marked(), Some("n1"), Some(namespace()), Some(copy));
@@ -232,7 +231,7 @@ fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
 }
 
 #[test]
-fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
+fn source_that_cannot_be_copied_is_reported_at_once() {
     let mut wd = marked();
     let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
     wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()].into());
@@ -255,7 +254,7 @@ fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
 }
 
 #[test]
-fn a_forged_hub_namespace_is_put_right() {
+fn forged_hub_namespace_is_corrected() {
     let mut wd = marked();
     wd.annotations_mut().insert(annotation::FEDERATION_NAMESPACE.into(), "ns-of-another-tenant".into());
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
@@ -265,7 +264,7 @@ fn a_forged_hub_namespace_is_put_right() {
 }
 
 #[test]
-fn the_status_comes_back_in_the_projects_generations() {
+fn status_is_mirrored_with_generations_of_the_project() {
     let wd = marked();
     let mut copy = copy_of(&wd);
     copy.status = Some(
@@ -287,7 +286,7 @@ fn the_status_comes_back_in_the_projects_generations() {
 }
 
 #[test]
-fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
+fn deployment_deletion_deletes_copy_first_and_needs_a_live_read() {
     let wd = deleting();
     let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
     assert!(
@@ -300,10 +299,10 @@ fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
         ),
         "{all:?}"
     );
-    // Also when the project's namespace is gone: the recorded one leads there.
+    // The same if the project's namespace is gone: then the recorded hub namespace is used.
     let all = steps(&wd, None, Some(namespace()), Some(copy_of(&marked())));
     assert!(matches!(&all[..], [Step::Local(_), Step::Remote(_)]), "{all:?}");
-    // But not where that is another project's: whoever writes the deployment could have recorded any.
+    // But not if it is another project's: any client that writes the deployment could have recorded it.
     let mut others = namespace();
     others.labels.insert(label::UPSTREAM_CLUSTER.into(), "cluster-other".into());
     let all = steps(&wd, None, Some(others), Some(copy_of(&marked())));
@@ -319,16 +318,16 @@ fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
 }
 
 #[test]
-fn somebody_elses_object_of_that_name_is_not_deleted() {
+fn object_of_another_owner_with_the_same_name_is_not_deleted() {
     let mut foreign = copy_of(&marked());
     foreign.labels_mut().insert(label::UPSTREAM_NAMESPACE.into(), "other".into());
     let all = steps(&deleting(), Some("n1"), Some(namespace()), Some(foreign));
     assert!(matches!(&all[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
 }
 
-/// Found by reading: a copy whose label somebody had changed was let go while it stood, and nobody found it any more.
+/// The finalizer was removed while a copy with a changed label existed, and no controller found the copy any more.
 #[test]
-fn a_copy_of_ours_whose_label_was_changed_goes_before_its_deployment() {
+fn copy_with_changed_label_is_deleted_before_its_deployment() {
     let written = json!([{ "manager": manager::FEDERATOR, "operation": "Apply" }]);
     for value in [Some("other"), None] {
         let mut copy = copy_of(&marked());
@@ -345,20 +344,20 @@ fn a_copy_of_ours_whose_label_was_changed_goes_before_its_deployment() {
 }
 
 #[test]
-fn what_was_never_federated_is_let_go() {
+fn deployment_never_federated_is_released() {
     let mut wd = deleting();
     wd.metadata.annotations = None;
     assert!(matches!(&steps(&wd, None, None, None)[..], [Step::Local(_)]));
 }
 
 #[test]
-fn a_terminating_hub_namespace_is_waited_for() {
+fn hub_namespace_terminating_gets_no_copy() {
     let facts = NamespaceFacts { terminating: true, ..namespace() };
     assert!(steps(&marked(), Some("n1"), Some(facts), None).is_empty());
 }
 
 #[test]
-fn a_city_that_cannot_be_one_is_reported() {
+fn invalid_city_is_reported() {
     let mut wd = marked();
     wd.spec.city_code = "a/b".into();
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
@@ -366,7 +365,7 @@ fn a_city_that_cannot_be_one_is_reported() {
     assert_eq!(body["status"]["conditions"][0]["reason"], Reason::InvalidPlacement.as_str());
 }
 
-/// How many templates a plan touches to have them made anew.
+/// Returns how many objects a plan repairs.
 fn touches(plan: &Decided) -> usize {
     let repairs = |step: &&Step<Project, Hub>| {
         matches!(step, Step::Remote(Write { op: Op::Merge { body, .. }, .. })
@@ -375,9 +374,9 @@ fn touches(plan: &Decided) -> usize {
     plan.steps.iter().filter(repairs).count()
 }
 
-/// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
+/// A snapshot as it is in a debug log. If a field is renamed, older records become unreadable.
 #[test]
-fn a_snapshot_is_decided_again_from_its_record() {
+fn snapshot_from_its_record_is_decided_again() {
     let mut delivered = marked();
     delivered.status = serde_json::from_value(json!({ "lastDelivery": {
         "copyUID": "c1", "clusters": ["cell-dfw"], "time": "1970-01-01T00:00:00Z",
@@ -419,7 +418,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);
 }
 
-/// A copy for a deployment that was of this generation and uid when it was copied.
+/// A copy of a deployment that had this generation and uid when it was copied.
 fn copy_of_source(wd: &WorkloadDeployment, generation: i64, uid: &str) -> WorkloadDeployment {
     let mut wd = wd.clone();
     wd.metadata.generation = Some(generation);
@@ -427,9 +426,9 @@ fn copy_of_source(wd: &WorkloadDeployment, generation: i64, uid: &str) -> Worklo
     copy_of(&wd)
 }
 
-/// A new leader whose project cache was stale rolled copies back, and wrote over those of newer deployments.
+/// A new leader with a stale project cache rolled copies back, and overwrote those of newer deployments.
 #[test]
-fn copy_of_a_later_or_another_deployment_is_applied_after_a_live_read_alone() {
+fn copy_of_later_or_other_deployment_is_applied_after_a_live_read() {
     let wd = marked();
     let unnamed = || {
         let mut copy = copy_of(&wd);
@@ -441,7 +440,7 @@ fn copy_of_a_later_or_another_deployment_is_applied_after_a_live_read_alone() {
         ("an earlier generation", copy_of_source(&wd, 3, "u1"), false),
         ("a later one", copy_of_source(&wd, 5, "u1"), true),
         ("another deployment", copy_of_source(&wd, 1, "u0"), true),
-        ("nobody knows of which", unnamed(), true),
+        ("of an unknown deployment", unnamed(), true),
     ] {
         let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy));
         let read = Op::ConfirmUnchanged { uid: "u1".into(), generation: 4 };
@@ -459,14 +458,14 @@ fn copy_of_a_later_or_another_deployment_is_applied_after_a_live_read_alone() {
 }
 
 #[test]
-fn copy_without_the_uid_of_its_source_is_not_written_for_that_alone() {
+fn copy_without_uid_of_its_source_is_not_written_only_for_that() {
     let mut copy = copy_of(&marked());
     copy.annotations_mut().remove(annotation::SOURCE_UID);
     assert!(steps(&marked(), Some("n1"), Some(namespace()), Some(copy)).is_empty());
 }
 
 #[test]
-fn copy_that_no_cache_has_is_met_as_a_conflict_and_then_applied_at_its_version() {
+fn copy_in_no_cache_makes_a_conflict_and_is_applied_at_its_version() {
     let wd = marked();
     let version = |observed: &Observed| {
         let all = plan(observed, NOW).steps;
@@ -484,7 +483,7 @@ fn copy_that_no_cache_has_is_met_as_a_conflict_and_then_applied_at_its_version()
     assert_eq!(version(&observed), (2, json!("9")), "and a live read before it");
 }
 
-/// Copies went into the hub namespace of a namespace that was gone, whose successor had the same name.
+/// Copies were written to the hub namespace of a deleted namespace. Its successor had the same name.
 #[test]
 fn first_copy_of_a_hub_namespace_comes_after_a_live_read_of_the_project_namespace() {
     for (hub, is_first_copy, is_read) in
@@ -509,14 +508,14 @@ mod troubles;
 
 #[path = "federate_bounds_tests.rs"]
 mod bounds;
-/// The API server answers the part `scale` of a deployment that has no number with an error.
+/// The API server answers the subresource `scale` of a deployment without replicas with an error.
 #[test]
 fn copy_of_a_deployment_without_replicas_gets_the_number_that_it_runs() {
     for (original, standing, scales, expected) in [
         (None, None, false, json!(1)),
         (Some(3), None, false, json!(3)),
         (None, Some(Some(7)), false, json!(1)),
-        // As the Go operator made them: to write it down would change nothing but the object.
+        // As the Go operator made them. A write of the number would change only the object.
         (None, Some(None), false, Value::Null),
         (None, Some(None), true, json!(1)),
         (None, Some(Some(2)), true, json!(2)),
@@ -538,7 +537,7 @@ fn copy_of_a_deployment_without_replicas_gets_the_number_that_it_runs() {
     }
 }
 
-/// The condition that a plan writes of a deployment that is not brought to the hub; nothing else is written.
+/// Returns the condition of a deployment that is not brought to the hub. The plan must not write to the hub.
 fn kept_from_the_hub(observed: &Observed) -> (String, String) {
     let steps = plan(observed, NOW).steps;
     assert!(steps.iter().all(|step| matches!(step, Step::Local(_))), "{steps:?}");
@@ -547,13 +546,14 @@ fn kept_from_the_hub(observed: &Observed) -> (String, String) {
         _ => None,
     });
     let status = status.unwrap();
-    let said = status["conditions"].as_array().unwrap().iter().find(|said| said["type"] == "Federated").unwrap();
-    let text = |key: &str| said[key].as_str().unwrap().to_owned();
+    let federated =
+        status["conditions"].as_array().unwrap().iter().find(|federated| federated["type"] == "Federated").unwrap();
+    let text = |key: &str| federated[key].as_str().unwrap().to_owned();
     (text("reason"), text("message"))
 }
 
 #[test]
-fn deployment_made_by_hand_over_a_limit_is_told_and_its_copy_is_left_alone() {
+fn deployment_over_a_limit_is_reported_and_its_copy_is_not_changed() {
     let mut large = marked();
     let variables: Vec<_> = (0..512).map(|n| json!({ "name": format!("V{n}") })).collect();
     let container = json!({ "containers": [{ "name": "c", "image": "i", "env": variables }] });
@@ -563,12 +563,12 @@ fn deployment_made_by_hand_over_a_limit_is_told_and_its_copy_is_left_alone() {
         assert_eq!(reason, "LimitExceeded");
         assert!(message.contains(" has 513 containers, variables"), "{message}");
     }
-    assert!(!steps(&deleting(), Some("n1"), Some(namespace()), Some(copy_of(&marked()))).is_empty(), "it can go");
+    assert!(!steps(&deleting(), Some("n1"), Some(namespace()), Some(copy_of(&marked()))).is_empty(), "deleted");
 }
 
-/// The hub answered 422 to the Namespace, for ever, and nobody said what was wrong.
+/// The hub answered the Namespace with 422 forever, and nothing reported the cause.
 #[test]
-fn project_whose_name_fits_no_label_is_told_before_anything_is_written() {
+fn project_with_too_long_name_is_reported_before_any_write() {
     let named = |length: usize| {
         let mut observed = observed(&marked(), Some("n1"), None, None);
         observed.project = ProjectName::new(&"p".repeat(length));

@@ -1,13 +1,13 @@
-//! What keeps the hub from a deployment is told, and nothing is written there meanwhile.
+//! Problems of the hub are reported, and nothing is written there.
 
 use std::time::Duration;
 
 use super::*;
 use crate::plan::management::federator::hub_trouble::namespace_words;
 
-/// What `Federated` says in these steps, and whether anything goes to the hub.
+/// Returns the reason of `Federated` in these steps, and true if anything is written to the hub.
 fn federated(plan: &Decided) -> (Option<String>, bool) {
-    let mut said = plan.steps.iter().filter_map(|step| match step {
+    let mut reasons = plan.steps.iter().filter_map(|step| match step {
         Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
             let conditions = body["status"]["conditions"].as_array()?;
             Some(conditions.iter().find(|c| c["type"] == "Federated")?["reason"].as_str()?.to_owned())
@@ -15,7 +15,7 @@ fn federated(plan: &Decided) -> (Option<String>, bool) {
         _ => None,
     });
     let remote = plan.steps.iter().any(|step| matches!(step, Step::Remote(_)));
-    (said.next_back(), remote)
+    (reasons.next_back(), remote)
 }
 
 fn outage(blind: bool) -> Outage {
@@ -23,18 +23,18 @@ fn outage(blind: bool) -> Outage {
 }
 
 #[test]
-fn nothing_is_written_to_a_hub_that_is_away_and_each_deployment_says_so() {
+fn hub_that_is_away_is_reported_and_not_written() {
     for wd in [deployment(), marked(), deleting()] {
         let observed = Observed { outage: Some(outage(true)), ..observed(&wd, Some("n1"), None, None) };
         assert_eq!(federated(&plan(&observed, NOW)), (Some("HubUnavailable".into()), false));
         let record: Observed = serde_json::from_value(json!(observed)).unwrap();
         assert_eq!(record, observed, "decided again from its record");
     }
-    // Bindings alone cannot be seen: what is new goes to the hub, and what becomes of it is not known.
+    // Only bindings cannot be seen. New copies are written to the hub, and their delivery is unknown.
     let wd = marked();
     let seen = Observed { outage: Some(outage(false)), ..observed(&wd, Some("n1"), Some(namespace()), None) };
     assert_eq!(federated(&plan(&seen, NOW)), (Some("HubUnavailable".into()), true));
-    // Its namespace was recorded nowhere, so that nothing can be on the hub.
+    // Its namespace was recorded nowhere, so nothing can be on the hub.
     let mut never = deleting();
     never.annotations_mut().remove(annotation::FEDERATION_NAMESPACE);
     let never = Observed { outage: Some(outage(true)), ..observed(&never, None, None, None) };
@@ -42,7 +42,7 @@ fn nothing_is_written_to_a_hub_that_is_away_and_each_deployment_says_so() {
 }
 
 #[test]
-fn what_holds_the_copy_or_its_namespace_is_told() {
+fn copy_or_namespace_held_on_the_hub_is_reported() {
     let lasting = |reason: &str, seconds| {
         let elapsed = Duration::from_secs(seconds);
         Some(Blocked { reason: reason.into(), silent: false, elapsed, repairs: 0, repaired_ago: None })
@@ -78,10 +78,10 @@ fn what_holds_the_copy_or_its_namespace_is_told() {
     assert_eq!(federated(&told), (Some("HubNamespaceTerminating".into()), false));
 }
 
-/// Found by reading: where one project's control plane was made from another's data, both wrote into one hub namespace, and
-/// the Secrets of one came to run with the other.
+/// One project's control plane was made from another's data. Both wrote to one hub namespace, and the Secrets of one reached the
+/// containers of the other.
 #[test]
-fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace() {
+fn hub_namespace_of_a_rival_is_not_written() {
     let blocked = Blocked {
         reason: "HubRefused".into(),
         silent: false,
@@ -109,10 +109,10 @@ fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace(
     );
 }
 
-/// Found by reading: on a hub that was built anew two projects with a namespace of one uid both found none there, and the second
-/// one's forced write took the namespace, in which the first one's Secrets were, for its own.
+/// On a rebuilt hub, two projects with a namespace of one uid both found none there. The forced write of the second one took over
+/// the namespace, which held the first one's Secrets.
 #[test]
-fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
+fn hub_namespace_is_created_or_written_only_after_a_live_read() {
     let named = |project: &str| {
         let labels = [(label::UPSTREAM_CLUSTER, project), (label::UPSTREAM_NAMESPACE, "shop")];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
@@ -129,7 +129,7 @@ fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
         hub.filter(|write| write.object.name == "ns-n1").map(|write| write.op.clone()).next()
     };
     let made = of_namespace(&decided(None, None));
-    assert!(matches!(made, Some(Op::Create { .. })), "whoever is second finds it there: {made:?}");
+    assert!(matches!(made, Some(Op::Create { .. })), "the second project finds it: {made:?}");
     let ours = of_namespace(&decided(Some(named("cluster-single")), None));
     assert!(matches!(ours, Some(Op::Apply { .. })), "what was taken off it comes back: {ours:?}");
     for facts in [named("cluster-other"), NamespaceFacts::default()] {
@@ -142,10 +142,10 @@ fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
     }
 }
 
-/// The project refused this operator's mark on a deployment: status and Event of the same plan were never sent, and nothing said
-/// why a change did not reach the hub.
+/// The project rejected the operator's mark on a deployment. Status and Event of the same plan were never sent, and nothing
+/// reported why a change did not reach the hub.
 #[test]
-fn mark_that_the_project_refuses_is_reported_beside_what_is_known_of_the_data() {
+fn mark_rejected_by_the_project_is_reported_with_the_state_of_data() {
     let mut wd = marked();
     wd.spec.template.spec.runtime = serde_json::from_value(json!({
         "resources": { "instanceType": "t" },
@@ -158,18 +158,18 @@ fn mark_that_the_project_refuses_is_reported_beside_what_is_known_of_the_data() 
     };
     let observed = Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked()))) };
     assert!(matches!(&plan(&observed, NOW).steps[0], Step::Local(write) if !write.reports()), "the mark is due");
-    let told = |seconds| {
+    let reported = |seconds| {
         hub_trouble::project_refused(&observed, "it answers with HTTP 500".into(), Duration::from_secs(seconds), NOW)
     };
-    assert!(told(19).is_none(), "within the grace the report of the plan is sent as it is");
-    let told = told(20).unwrap();
-    assert_eq!(federated(&told), (Some("ProjectRefused".into()), false));
-    let text = format!("{:?}", told.steps);
+    assert!(reported(19).is_none(), "within the grace the report of the plan is sent as it is");
+    let reported = reported(20).unwrap();
+    assert_eq!(federated(&reported), (Some("ProjectRefused".into()), false));
+    let text = format!("{:?}", reported.steps);
     assert!(text.contains("SourceNotFound") && text.contains("it answers with HTTP 500"), "{text}");
 }
 
 #[test]
-fn instance_that_the_project_does_not_show_is_a_note_beside_the_delivery() {
+fn instance_not_shown_by_the_project_is_a_note_on_the_delivery() {
     let words = "it answers with HTTP 500".to_owned();
     let note = Unshown { first: "web-p-dfw-0".into(), count: 3, words }.note();
     assert_eq!(note.reason, Reason::InstancesNotShown);

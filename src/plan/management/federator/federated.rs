@@ -1,4 +1,4 @@
-//! What is known of one deployment on its way to the hub, and what can be decided on it.
+//! Snapshot of one deployment for federation, and the decisions about it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,40 +21,40 @@ use crate::{
     timing::Timing,
 };
 
-/// The watches of the hub that federation rests on, while some of them fail.
+/// Failing watches of the hub that federation needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outage {
-    /// Which, and why, in words for tenants: whose rights are lacking, and where, is the platform's to read, in its log.
+    /// The watches and their errors, in words for tenants. The platform reads in its log which permissions are missing.
     pub words: String,
-    /// For how long.
+    /// How long they have failed.
     pub lasted: Duration,
-    /// Whether copies of deployments cannot be seen, so that nothing is to be written there on the ground of them.
+    /// True if copies of deployments cannot be seen. Then no write to the hub may depend on them.
     pub blind: bool,
 }
 
-/// A copy that no cache has, as a live read has just found it: it is newer than the cache, has lost its label, or cannot be
+/// A copy that is in no cache, as a live read has just found it. It is newer than the cache, has lost its label, or cannot be
 /// decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HiddenCopy {
     /// Its version.
     pub version: ObjectVersion,
-    /// Its annotations, which say of what it is a copy.
+    /// Its annotations, which name its original.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Instances of a deployment that run, and that the project's API server does not take.
+/// Running Instances of a deployment that the project's API server rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unshown {
-    /// The first of them.
+    /// Name of the first one.
     pub first: String,
-    /// How many there are.
+    /// Number of them.
     pub count: usize,
-    /// What is said of the first.
+    /// Error about the first one.
     pub words: String,
 }
 
 impl Unshown {
-    /// What `Federated` says of it beside the delivery.
+    /// Returns the note that `Federated` adds to a delivery.
     pub(super) fn note(&self) -> Note {
         let more = if self.count > 1 { format!(", nor {} more", self.count - 1) } else { String::new() };
         let message = format!(
@@ -66,81 +66,81 @@ impl Unshown {
     }
 }
 
-/// Everything that is known about one deployment of a project.
+/// Snapshot of one deployment of a project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
-    /// The project it lives in.
+    /// Project of the deployment.
     pub project: ProjectName,
     /// The deployment.
     pub deployment: Shared<WorkloadDeployment>,
-    /// Uid of its namespace; `None` when the namespace is gone.
+    /// Uid of its namespace. `None` if the namespace is gone.
     pub namespace_uid: Option<String>,
-    /// The hub namespace in which the copy is, [`copy_namespace`], if it carries a label of ours.
+    /// Facts of the copy's hub namespace, [`copy_namespace`], if that has a label of ours.
     pub hub_namespace: Option<Shared<NamespaceFacts>>,
-    /// Its version, where it has just been read.
+    /// Version of the hub namespace, if it has just been read live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub_namespace_version: Option<ObjectVersion>,
-    /// Another project that has a better right to the hub namespace.
+    /// Another project that the hub namespace belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rival: Option<Rival>,
-    /// Who is to keep the hub namespace, as far as is known.
+    /// Wanted keeper of the hub namespace, as far as it is known.
     #[serde(default, skip_serializing_if = "Keeper::is_unknown")]
     pub keeper: Keeper,
-    /// The copy there.
+    /// The copy in the hub namespace.
     pub copy: Option<Shared<WorkloadDeployment>>,
-    /// True if no other copy is there, as far as is known.
+    /// True if no other copy is known there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_first_copy: bool,
-    /// The copy there, if it is known from a live read alone.
+    /// The copy there, if only a live read found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_copy: Option<HiddenCopy>,
     /// How long a write of its copy would wait, since other large deployments of its namespace come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_in: Option<Duration>,
-    /// What it refers to.
+    /// Data that it refers to.
     pub data: resolve::View,
-    /// What Karmada made of it; absent while that is not known.
+    /// Objects that Karmada made of it. `None` while they are unknown.
     pub karmada: Option<Karmada>,
-    /// What has kept it from being delivered until now.
+    /// The cause that has blocked its delivery until now.
     pub blocked: Option<Blocked>,
-    /// How much the hub can take.
+    /// How many repairs the hub can take.
     #[serde(default)]
     pub capacity: Capacity,
-    /// Its Instances that the project does not take.
+    /// Its Instances that the project rejects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unshown: Option<Unshown>,
-    /// What fails of the watches of the hub that this rests on.
+    /// Failing watches of the hub that the decision needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<Outage>,
     /// What the hub says of a namespace that does not go, if that [is due](super::hub_trouble::is_namespace_overdue).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_words: Option<String>,
-    /// How long to wait for what.
+    /// Waiting periods.
     pub timing: Timing,
 }
 
-/// What the controller is to remember or to count.
+/// Information for the controller to remember or to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Delivery is blocked. A plan without it says that nothing blocks it.
+    /// Delivery is blocked. A plan without this signal means that nothing blocks it.
     Blocked {
-        /// By what, in one word.
+        /// The reason.
         reason: String,
         /// True if Karmada says nothing about it.
         silent: bool,
     },
-    /// Something is repaired, so that Karmada recreates what was removed.
+    /// An object is repaired, so that Karmada recreates what was removed.
     Repaired(Absence),
     /// The copy waits for its turn to be written.
     AwaitsTurn,
 }
 
-/// What is decided about one deployment.
+/// Decision about one deployment.
 pub type Decided = Plan<Step<Project, Hub>, Signal>;
 
-/// The hub namespace in which the copy of a deployment is: derived, never believed, for whoever could name another
-/// project's namespace could write into it. Only of one that is on its way out, and whose namespace is gone, the recorded
-/// one tells where its copy may have stayed.
+/// Returns the hub namespace of a deployment's copy. It is derived from the uid, because a client that names another project's
+/// namespace could write into it. The recorded name is used only for a terminating deployment without its namespace, to find a copy
+/// that was left.
 pub fn copy_namespace(deployment: &WorkloadDeployment, namespace_uid: Option<&str>) -> Option<String> {
     let deleting = deployment.metadata.deletion_timestamp.is_some();
     let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).filter(|_| deleting).cloned();

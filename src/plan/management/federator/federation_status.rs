@@ -1,4 +1,4 @@
-//! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
+//! Status of a project's deployment: the cell's report, the state of its delivery, and the state of its data.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ use crate::{
     },
 };
 
-/// Who reports an Event about a deployment.
+/// Reporting controller of Events about a deployment.
 pub(super) const CONTROLLER: &str = "workload-deployment-federator";
 
-/// What is missing of a deployment's delivery, in one word; nothing when all is as it should be.
+/// Returns the reason that blocks a deployment's delivery. `None` if nothing blocks it.
 pub(super) fn blocker(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
@@ -49,40 +49,40 @@ pub(super) fn blocker(
     (finding.is_some() && is_early(deployment, copy)).then(|| "NotReported".to_owned())
 }
 
-/// Whether the cell is about to report for the first time: it brings the first word of success with it, in one write.
+/// True if the cell has not made its first report. The first success is written together with that report.
 fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) -> bool {
     let reported = deployment.status.as_ref().is_some_and(|s| find(&s.conditions, condition::FEDERATED).is_some());
     !reported && copy.is_none_or(|copy| copy.status.is_none())
 }
 
-/// What has lasted longer than the grace before it is reported. Each cause has a grace of its own: while delivery recovers,
-/// others pass by.
+/// Problems that have outlasted their grace, and are reported. Each has its own grace: while the delivery recovers, other
+/// problems may appear for a moment.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools)] // facts, each its own
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub(super) struct Overdue {
-    /// Something is missing of its delivery.
+    /// The delivery is not complete.
     pub blocked: bool,
-    /// Its cluster does not answer, so that nobody knows whether what is there is ready.
+    /// Its cluster does not answer, so that the readiness is unknown.
     pub unheard: bool,
     /// Karmada sends it to no cluster.
     pub nowhere: bool,
-    /// Karmada has not got to it yet. A condition says so, and no Event: there may be many.
+    /// Karmada has not got to it yet. A condition reports it, and no Event, because there may be many.
     pub is_pending: bool,
 }
 
-/// The deployment whose status is decided.
+/// The deployment that gets the status.
 pub(super) struct View<'a> {
     /// The deployment in its project.
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: Option<&'a WorkloadDeployment>,
-    /// What is known of its data.
+    /// State of its data.
     pub data: &'a Data,
     /// The companions that it refers to.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
 }
 
-/// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
+/// Decides the status of one deployment. A problem is not reported during its grace, because a change may be under way.
 /// `last_delivery` is that of this copy.
 pub(super) fn plan(
     view: &View<'_>,
@@ -119,16 +119,16 @@ pub(super) fn plan(
     update(deployment, copy, own, now)
 }
 
-/// A verdict in the words that stand already, where it differs from them in the numbers of Karmada's alone (a port, a
-/// resourceVersion): each of its attempts has others.
+/// Keeps the present message if a verdict differs from it only in the numbers of Karmada's words (a port, a resourceVersion).
+/// Each of Karmada's attempts has other numbers.
 fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
     let same = |before: &&Condition| {
         verdict.status != ConditionStatus::True
             && ends_in_words_of_others(&verdict.reason)
             && (before.status, &before.reason[..]) == (verdict.status, verdict.reason.as_str())
             && differs_in_their_numbers_alone(
-                said(&before.message, &verdict.reason),
-                said(&verdict.message, &verdict.reason),
+                without_reason(&before.message, &verdict.reason),
+                without_reason(&verdict.message, &verdict.reason),
             )
     };
     match before.filter(same) {
@@ -137,8 +137,8 @@ fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
     }
 }
 
-/// Whether what is said for this reason ends in the words of Karmada, or of a cluster: everywhere else all words are our own, and
-/// a number in them is part of a name.
+/// True if messages for this reason end in the words of Karmada or of a cluster. All other messages are the operator's own, and
+/// their numbers are parts of names.
 fn ends_in_words_of_others(reason: &Reason) -> bool {
     matches!(
         reason,
@@ -150,17 +150,17 @@ fn ends_in_words_of_others(reason: &Reason) -> bool {
     )
 }
 
-/// What is said without the cause's reason before it: the numbers in our own words after that are names.
-fn said<'a>(message: &'a str, reason: &Reason) -> &'a str {
+/// Returns a message without the cause's reason in front of it. In the operator's own words after that, numbers are names.
+fn without_reason<'a>(message: &'a str, reason: &Reason) -> &'a str {
     match message.split_once(": ") {
         Some((_, cause)) if *reason == Reason::AwaitingPropagation => cause,
         _ => message,
     }
 }
 
-/// What the cell is told of why its data does not arrive, in the words that stand on the copy already for as long as the reason
-/// and our own words are the same: the copy would travel for each of Karmada's, to be told on every Instance. Its words of the
-/// moment stand in the deployment's condition. Only that there are none yet is not kept once there are some.
+/// Returns the hint for the cell why its data does not arrive. The hint on the copy is kept while the reason and the operator's
+/// own words are the same. Otherwise each of Karmada's messages would change the copy, and every Instance. Karmada's present
+/// words are in the deployment's condition. A hint without words of Karmada is replaced once there are some.
 pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String {
     let standing = copy.and_then(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR));
     let same = |standing: &&String| {
@@ -169,7 +169,7 @@ pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String
             standing["reason"] == cause.reason.as_str()
                 && own_words(message) == own_words(&cause.message)
                 && (is_wordless(&cause.message) || !is_wordless(message))
-                // Words of before, in which a value may stand, are not kept.
+                // Older words that may contain a value are not kept.
                 && (!is_withheld(&cause.message) || is_withheld(message))
         })
     };
@@ -177,8 +177,8 @@ pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String
     standing.filter(same).cloned().unwrap_or_else(new)
 }
 
-/// Says one thing of how a deployment stands with the hub, and leaves everything else as it is. Of its data, it says what
-/// cannot be copied: that is certain whatever becomes of the hub.
+/// Writes one verdict as `Federated`, and keeps everything else. Of the data it reports only a source that cannot be copied,
+/// which is certain in each state of the hub.
 pub(super) fn say(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
@@ -203,15 +203,15 @@ pub(super) fn say(
     update(deployment, copy, own, now)
 }
 
-/// What the hub side says of a deployment by itself.
+/// Parts of the status that the hub side decides.
 struct Own {
     federated: Option<Condition>,
     of_data: Option<Condition>,
-    /// In the place of what the cell said of readiness.
+    /// Replaces the readiness that the cell has reported.
     unheard: Option<Verdict>,
-    /// What was delivered last, of this copy.
+    /// Record of the last delivery of this copy.
     last_delivery: Option<LastDelivery>,
-    /// Whether Karmada says nothing of the cause.
+    /// True if Karmada says nothing about the cause.
     silent: bool,
     /// True if Karmada has not got to it yet.
     is_pending: bool,
@@ -242,8 +242,8 @@ fn update(
             (status.ready_replicas, status.updated_replicas) = (none.ready_replicas, none.updated_replicas);
         }
         let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
-        for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
-            *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);
+        for c in status.conditions.iter_mut().filter(|c| readiness.contains(&&*c.type_)) {
+            *c = unheard.clone().into_condition(&old.conditions, &c.type_, c.observed_generation, now);
         }
     }
     status.last_delivery = last_delivery.or_else(|| old.last_delivery.clone());
@@ -257,17 +257,16 @@ fn update(
     write.into_iter().chain(event).collect()
 }
 
-/// True if a condition is worth an Event: it has another reason. Of Karmada's silence, which passes through several reasons, only
-/// the first is.
+/// True if a condition is worth an Event: it has a new reason. Karmada's silence passes through several reasons, and only the
+/// first one is.
 fn is_news(old: Option<&Condition>, new: &Condition, silent: bool) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
     new.reason != Reason::Propagated && changed && !goes_on
 }
 
-/// The cell's report, in the project's terms: generations are those of the project's object. For a cell of the Go operator,
-/// which knows nothing of that one, the interpreter says it, beside the cell's own object: generations of two objects cannot be
-/// compared.
+/// Converts the cell's report to the project's terms: generations are those of the project's object. A cell of the Go operator
+/// does not know that generation, and the interpreter on the hub adds it. Generations of two objects cannot be compared.
 pub(super) fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
     let observed = report.observed_source_generation;
     let conditions =
@@ -281,7 +280,7 @@ pub(super) fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentS
     }
 }
 
-/// What `Federated` is to say; nothing: what it says already.
+/// Returns the verdict for `Federated`. `None` keeps the present one.
 fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<Verdict> {
     match finding? {
         Delivery::Delivered { .. } if early && !reported => None,
@@ -294,10 +293,10 @@ fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<
     }
 }
 
-/// What `ReferencedDataReady` is to say; nothing: what it says already.
+/// Returns the verdict for `ReferencedDataReady`. `None` keeps the present one.
 fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option<Verdict> {
     if let Some(trouble) = &data.trouble {
-        // That a source cannot be copied is certain, and reported at once; everything else may be a matter of a moment.
+        // A source that cannot be copied is certain, and reported at once. Everything else may pass in a moment.
         return (data.refusal.is_some() || reported).then(|| trouble.clone());
     }
     match finding? {
@@ -317,7 +316,7 @@ mod tests {
     use super::*;
     use crate::plan::{Op, management::observed::facts::WITHHELD};
 
-    /// A cell reports readiness. It has no say in what was delivered to it.
+    /// A cell reports readiness. It does not decide what was delivered to it.
     #[test]
     fn last_delivery_in_the_report_of_a_cell_is_ignored() {
         let forged = serde_json::json!({ "lastDelivery": { "copyUID": "c1", "time": "2026-01-01T00:00:00Z" } });
@@ -325,11 +324,11 @@ mod tests {
         copy.status = serde_json::from_value(forged).unwrap();
         let deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
         let verdict = Verdict::no(Reason::HubRefused, "refused");
-        let said = say(&deployment, Some(&copy), (verdict, None), None, Timestamp::UNIX_EPOCH);
-        assert!(!said.is_empty() && !format!("{said:?}").contains("lastDelivery"), "{said:?}");
+        let writes = say(&deployment, Some(&copy), (verdict, None), None, Timestamp::UNIX_EPOCH);
+        assert!(!writes.is_empty() && !format!("{writes:?}").contains("lastDelivery"), "{writes:?}");
     }
 
-    /// An evicted deployment kept the counters that its cell had reported last.
+    /// An evicted deployment kept the last counters of its cell.
     #[test]
     fn deployment_on_no_cluster_counts_no_instance() {
         let new = || WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
@@ -361,10 +360,9 @@ mod tests {
         }
     }
 
-    /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user
-    /// and on every cell.
+    /// Karmada's messages contain ports and versions. Each of its attempts made a write for every user, and on every cell.
     #[test]
-    fn numbers_in_karmadas_words_are_written_once() {
+    fn message_with_other_numbers_of_karmada_is_kept() {
         let cause = |port: u32| {
             Verdict::no(
                 Reason::NotApplied,
@@ -386,12 +384,12 @@ mod tests {
         let old = hint(&cause(1), None);
         copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), old.clone())].into());
         assert_eq!(hint(&cause(2), Some(&copy)), old);
-        // Found by reading: a cell that was hard to reach had each of the ways in which it was told on each of its Instances.
+        // A cell that was hard to reach had each variant of the error on each of its Instances.
         assert_eq!(hint(&other, Some(&copy)), old, "words without a number change as often");
         assert_ne!(hint(&elsewhere, Some(&copy)), old, "another reason is news");
         let here = Verdict::no(Reason::NotApplied, "ConfigMap a/b is not on Cluster c: dial 10.0.0.1:1: refused");
         assert_ne!(hint(&here, Some(&copy)), old, "and so is what it is about");
-        // Found by reading: while Karmada had no words for a moment the cell was told that all was well, and then anew.
+        // While Karmada had no message for a moment, the hint was removed, and written again after that.
         let silent =
             Verdict::no(Reason::NotApplied, "WorkloadDeployment a/b is not on Cluster c: Karmada does not say why");
         assert_eq!(hint(&silent, Some(&copy)), old);
@@ -399,7 +397,7 @@ mod tests {
         copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), wordless.clone())].into());
         assert_eq!(hint(&silent, Some(&copy)), wordless);
         assert_eq!(hint(&cause(1), Some(&copy)), old, "the first words there are");
-        // Words in which a value may stand were kept for as long as the cell refused the data.
+        // A message that may contain a value was kept while the cell rejected the data.
         let withheld =
             Verdict::no(Reason::NotApplied, format!("WorkloadDeployment a/b is not on Cluster c: {WITHHELD}"));
         assert_ne!(hint(&withheld, Some(&copy)), wordless);
@@ -407,9 +405,9 @@ mod tests {
         assert!(hint(&withheld, Some(&copy)).contains(WITHHELD));
     }
 
-    /// Found by reading: a message that names two objects went on naming the second, which was there by then.
+    /// A message that names two objects kept naming the second one, which existed by then.
     #[test]
-    fn a_number_in_our_own_words_is_news() {
+    fn message_with_another_name_with_a_number_is_written() {
         let missing = |name: &str| {
             let text = format!("there is no Secret a: create it in the project; there is no ConfigMap {name}");
             Verdict::no(Reason::SourceNotFound, text)

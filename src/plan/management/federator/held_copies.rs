@@ -1,4 +1,4 @@
-//! Copies on the hub that are to go and are held by somebody's finalizer: who says so, when, and where.
+//! Terminating copies on the hub that a finalizer holds, and the reports about them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,20 +13,20 @@ use crate::{
     },
 };
 
-/// How many problems a message names; the others are counted.
+/// Maximum number of problems that a message names. The others are counted.
 pub(crate) const MAX_NAMED_IN_MESSAGE: usize = 5;
 
-/// What is known of copies that a deployment waits for, are on their way out, and are made anew once they are gone.
+/// Terminating copies that a deployment waits for. They are recreated after their deletion.
 #[derive(Default)]
 pub(crate) struct HeldCopies {
-    /// Who holds those that take too long.
+    /// Message about the copies that are held for too long.
     pub(crate) told: Option<String>,
-    /// When the next of them does.
+    /// Time until the next copy is.
     pub(crate) told_in: Option<Duration>,
 }
 
 impl HeldCopies {
-    /// Of the copies that are `missing`. `patience`: how long one may take.
+    /// Checks the copies that are `missing`. `patience`: how long a deletion may take.
     pub(crate) fn of(
         missing: &[DataRef],
         companions: &BTreeMap<DataRef, SharedCompanion>,
@@ -54,7 +54,8 @@ impl HeldCopies {
     }
 }
 
-/// Says on a companion who holds it, once that has lasted: nobody may be left who uses it, and would say so.
+/// Reports on a companion which finalizers hold it, once it has been terminating for `patience`. It may have no user that would
+/// report it.
 pub fn tell(
     companion: &Object,
     version: &ObjectVersion,
@@ -79,17 +80,17 @@ mod tests {
     use crate::{api::referenced::SourceKind, plan::Op};
 
     #[test]
-    fn a_copy_that_nobody_uses_and_that_cannot_go_says_who_holds_it() {
-        let of = Object { kind: SourceKind::Secret.into(), namespace: "ns-1".into(), name: "db".into() };
+    fn unused_copy_that_is_held_reports_its_finalizers() {
+        let companion = Object { kind: SourceKind::Secret.into(), namespace: "ns-1".into(), name: "db".into() };
         let tell = |deleted: Option<&str>, seconds: i64| {
             let meta = json!({ "uid": "c", "deletionTimestamp": deleted, "finalizers": ["example.com/hold"] });
             let facts = CompanionFacts::of(&serde_json::from_value(meta).unwrap());
             let now = Timestamp::from_second(seconds).unwrap();
-            super::tell(&of, &ObjectVersion::new("c", "7"), &facts, Duration::from_mins(2), now)
+            super::tell(&companion, &ObjectVersion::new("c", "7"), &facts, Duration::from_mins(2), now)
         };
         let at = Some("1970-01-01T00:00:00Z");
         assert!(tell(None, 1_000).is_none() && tell(at, 119).is_none());
-        let Op::Create { body, .. } = tell(at, 120).unwrap().op else { panic!("an Event is made") };
+        let Op::Create { body, .. } = tell(at, 120).unwrap().op else { panic!("no Event") };
         assert_eq!((&body["regarding"]["name"], &body["reason"]), (&"db".into(), &"HubCopyHeld".into()));
         assert!(body["note"].as_str().unwrap().contains("it has the finalizers example.com/hold"));
     }

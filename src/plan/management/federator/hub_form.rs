@@ -1,14 +1,14 @@
-//! The form in which a deployment's spec goes through Karmada.
+//! Form in which a deployment's spec passes through Karmada unchanged.
 //!
-//! Karmada takes what it brings to a cell through Lua, where an empty list and an empty object are the same, and tells them
-//! apart afterwards by path without the indices of lists (fact 74). Lists of rules, peers, ports and sources may hold `{}`,
-//! so that an empty list at such a path arrives as an object, and the cell refuses all of it. An empty list is therefore left
-//! out of a copy. In no place of the definitions does it say anything else than its absence: a network policy is shut by having no
-//! rule, and the Go operator leaves it out as well.
+//! Karmada passes each object for a cell through Lua, where an empty list and an empty object are the same. It distinguishes them
+//! afterwards by path, without the indices of lists (fact 74). Lists of rules, peers, ports and sources may contain `{}`. So an
+//! empty list at such a path arrives as an object, and the cell rejects the whole object. Therefore empty lists are left out of a
+//! copy. In all of the definitions, an empty list means the same as no list: a network policy without rules is closed. The Go
+//! operator leaves them out too.
 
 use serde_json::Value;
 
-/// `spec` without the empty lists in it, but for those that the definition requires to be there.
+/// Returns `spec` without its empty lists, except those that the definition requires.
 pub(super) fn without_empty_lists(spec: Value) -> Value {
     match spec {
         Value::Object(fields) => {
@@ -22,12 +22,12 @@ pub(super) fn without_empty_lists(spec: Value) -> Value {
     }
 }
 
-/// Whether some list in `spec` is left out of what is sent.
+/// True if a list in `spec` is left out.
 pub(super) fn has_empty_lists(spec: &Value) -> bool {
     without_empty_lists(spec.clone()) != *spec
 }
 
-/// Lists that must be there, and of which no server stores an empty one.
+/// Lists that the definition requires. No server stores an empty one.
 const REQUIRED: [&str; 2] = ["networkInterfaces", "containers"];
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests {
     use crate::api::compute::WorkloadDeployment;
 
     #[test]
-    fn an_empty_list_is_left_out_and_every_other_empty_value_stays() {
+    fn spec_loses_empty_lists_and_keeps_other_empty_values() {
         let interface = |policy: Value| json!({ "network": { "name": "n" }, "networkPolicy": policy });
         let spec = |policies: &[Value], container: Value| {
             json!({ "template": { "metadata": { "labels": {} }, "spec": {
@@ -62,9 +62,9 @@ mod tests {
         assert_eq!(without_empty_lists(wanted), sent);
     }
 
-    /// What the definition says of a list that would be left out.
+    /// Checks the definition of each list that is left out if it is empty.
     #[test]
-    fn a_list_that_the_definition_requires_is_never_empty() {
+    fn list_required_by_the_definition_is_never_empty() {
         let schema = json!(WorkloadDeployment::crd().spec.versions[0].schema)["openAPIV3Schema"].clone();
         let mut found = Vec::new();
         visit(&schema["properties"]["spec"], "spec", &mut found);
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// The lists of a schema: path, whether it must be there, and how many entries it has at least.
+    /// Collects the lists of a schema: path, true if it is required, and its minimum number of entries.
     fn visit(schema: &Value, path: &str, found: &mut Vec<(String, bool, u64)>) {
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let below = format!("{path}.{name}");

@@ -1,7 +1,7 @@
-//! What keeps the hub from taking, showing or giving up a deployment, told on the deployment itself.
+//! Problems by which the hub does not accept, show or delete a deployment. The deployment itself reports them.
 //!
-//! What is found on a copy is [`diagnosis`](super::diagnosis)' to say. This is what is said where there is none to look at,
-//! or none that can be believed: the hub does not answer or refuses, its namespace goes, the copy goes and cannot.
+//! [`diagnosis`](super::diagnosis) reports the problems that are found on a copy. This module reports those without a reliable
+//! copy: the hub does not answer or rejects a write, its namespace is terminating, or the deletion of the copy is blocked.
 
 use std::time::Duration;
 
@@ -31,30 +31,30 @@ use crate::{
     timing::Timing,
 };
 
-/// Most characters of another component's words that are passed on.
+/// Maximum number of characters that are repeated of another component's message.
 const MAX_WORDS: usize = 512;
 
-/// What is in the way.
+/// Cause of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
-    /// The hub does not answer, or does not show what it holds.
+    /// The hub does not answer, or does not show its objects.
     Unavailable,
-    /// The hub does not take a write.
+    /// The hub rejects a write.
     Refused,
-    /// The namespace there is on its way out.
+    /// The hub namespace is terminating.
     NamespaceTerminating,
-    /// The copy there cannot go.
+    /// The deletion of the copy is blocked.
     CopyHeld,
-    /// It asks for more than it may, and is not brought to the hub.
+    /// The deployment exceeds a limit, and is not brought to the hub.
     LimitExceeded,
-    /// Other large deployments of its namespace are written there first.
+    /// Other large deployments of its namespace are written to the hub first.
     RateLimited,
-    /// The project does not take what is written on the deployment.
+    /// The project rejects writes to the deployment.
     ProjectRefused,
 }
 
 impl Cause {
-    /// What a condition says of it.
+    /// Returns the reason of the condition.
     pub fn reason(self) -> Reason {
         match self {
             Self::Unavailable => Reason::HubUnavailable,
@@ -68,25 +68,25 @@ impl Cause {
     }
 }
 
-/// Something that is in the way.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// What.
+    /// The cause.
     pub cause: Cause,
-    /// In the words of whoever knows.
+    /// Message of the component that knows the details.
     pub words: String,
-    /// For how long.
+    /// How long it has lasted.
     pub lasted: Duration,
 }
 
-/// An outage as what keeps a deployment.
+/// Converts an outage to the problem of a deployment.
 pub(super) fn of_outage(outage: &Outage) -> Trouble {
     Trouble { cause: Cause::Unavailable, words: outage.words.clone(), lasted: outage.lasted }
 }
 
-/// Decides what is said of one deployment, and when. `copy`: the status that it has reported is shown while it can be seen.
-/// `data`: a source that cannot be copied is reported beside the trouble.
-fn tell(
+/// Decides the report on one deployment, and its time. `copy`: the status that it has reported is shown while it can be seen.
+/// `data`: a source that cannot be copied is reported too.
+fn report(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     (trouble, data): (&Trouble, Option<&Data>),
@@ -105,33 +105,33 @@ fn tell(
         return Plan { steps: Vec::new(), next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
     }
     let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
-    let said = status::say(deployment, copy, (verdict, data), last_delivery, now);
-    let steps = said.into_iter().map(Step::Local).collect();
+    let writes = status::say(deployment, copy, (verdict, data), last_delivery, now);
+    let steps = writes.into_iter().map(Step::Local).collect();
     let spread = repair::spread(&deployment.uid().unwrap_or_default());
     let next = match trouble.cause {
-        // What its API server says of it changes without an event.
+        // The message of its API server changes without an event.
         Cause::NamespaceTerminating => Next::After(repair::look_again(trouble.lasted, timing, spread)),
         _ => Next::Await,
     };
     Plan { steps, next, signals: vec![signal] }
 }
 
-/// What is said of a deployment because of what keeps the hub from it; also of what the hub has just refused.
+/// Reports a problem on a deployment, for example a write that the hub has just rejected.
 pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
     let (deployment, timing) = (&*observed.deployment, &observed.timing);
     let deleting = deployment.metadata.deletion_timestamp.is_some();
     let data = (!deleting).then(|| resolve::data(deployment, &observed.data, timing.deletion_patience, now));
-    tell(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), timing, now)
+    report(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), timing, now)
 }
 
-/// What is said of a deployment because the project has not taken what this operator writes on it, for so long. `None` within
-/// the grace: the report is that of the plan that was not carried out.
+/// Reports that the project has rejected the operator's writes to a deployment for the time `lasted`. `None` within the grace:
+/// then the report of the plan that failed is sent.
 pub fn project_refused(observed: &Observed, words: String, lasted: Duration, now: Timestamp) -> Option<Decided> {
     let trouble = Trouble { cause: Cause::ProjectRefused, words, lasted };
     observed.timing.outlasts_grace(lasted).then(|| told(observed, &trouble, now))
 }
 
-/// Something that is in the way, for as long as it is remembered to be.
+/// Returns a problem with the time for which it is remembered.
 pub fn lasting(observed: &Observed, cause: Cause, words: String) -> Trouble {
     let before = observed.blocked.as_ref().filter(|blocked| blocked.reason == cause.reason());
     Trouble { cause, words, lasted: before.map_or(Duration::ZERO, |blocked| blocked.elapsed) }
@@ -150,14 +150,14 @@ pub fn is_namespace_overdue(observed: &Observed) -> bool {
     terminates && lasted >= patience(&observed.deployment, Cause::NamespaceTerminating, &observed.timing)
 }
 
-/// What follows these steps.
+/// Returns a plan that begins with these steps.
 pub(super) fn after(mut steps: Vec<Step<Project, Hub>>, mut then: Decided) -> Decided {
     steps.append(&mut then.steps);
     Plan { steps, ..then }
 }
 
-/// How long something is in the way before it is told. A hub that is away is away for all: each deployment says so at a
-/// moment of its own, so that no project is written to all at once. What is being deleted may take its time.
+/// Returns how long a problem lasts before it is reported. An outage of the hub concerns all deployments. Each reports it at its
+/// own moment, so that no project gets all writes together. A deletion may take its time.
 fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> Duration {
     let grace = timing.delivery_grace;
     match cause {
@@ -166,22 +166,22 @@ fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> D
             grace + (grace * 2).mul_f64(share.clamp(0.0, 1.0))
         }
         Cause::CopyHeld if deployment.metadata.deletion_timestamp.is_some() => timing.deletion_patience,
-        // It is known from the deployment alone, and lasts until that is changed.
+        // It depends only on the deployment, and lasts until that is changed.
         Cause::LimitExceeded => Duration::ZERO,
         Cause::ProjectRefused | Cause::RateLimited => timing.error_grace,
         Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld => grace,
     }
 }
 
-/// For how long it has been in the way; what waits for a deletion began with it, whoever has seen it since.
+/// Returns how long the problem has lasted. If it blocks a deletion, it began with the deletion, also after a restart.
 fn waited(deployment: &WorkloadDeployment, trouble: &Trouble, now: Timestamp) -> Duration {
     let deleted = deployment.metadata.deletion_timestamp.as_ref().filter(|_| trouble.cause == Cause::CopyHeld);
     let since = deleted.and_then(|at| Duration::try_from(now.duration_since(at.0)).ok());
     since.map_or(trouble.lasted, |since| since.max(trouble.lasted))
 }
 
-/// What `Federated` says. What it says already stays while only the words of an outage change, or the numbers in a refusal:
-/// each attempt has others, and none is worth a write.
+/// Returns the verdict for `Federated`. The present message is kept while only the words of an outage change, or the numbers in a
+/// rejection. Each attempt has others, and none is worth a write.
 fn verdict(
     deployment: &WorkloadDeployment,
     before: Option<&Condition>,
@@ -235,13 +235,13 @@ fn verdict(
     Verdict { status, reason: cause.reason(), message }
 }
 
-/// Where the deployment was delivered last, if it ever was.
+/// Names the clusters of the last delivery, if there was one.
 fn last_known(delivery: Option<&LastDelivery>) -> String {
     let clusters = delivery.map(|delivery| delivery.clusters.join(", ")).filter(|clusters| !clusters.is_empty());
     clusters.map_or_else(String::new, |clusters| format!("; it was delivered last to {clusters}"))
 }
 
-/// What a deployment says while something keeps the hub from it.
+/// Returns the condition of a deployment with a problem of this module.
 pub(crate) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
     let causes = [
         Cause::Unavailable,
@@ -252,19 +252,18 @@ pub(crate) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
         Cause::RateLimited,
         Cause::ProjectRefused,
     ];
-    let said = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
-    let is_one = causes.iter().any(|cause| said.reason == cause.reason());
-    (said.status != ConditionStatus::True && is_one).then_some(said)
+    let federated = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
+    let is_one = causes.iter().any(|cause| federated.reason == cause.reason());
+    (federated.status != ConditionStatus::True && is_one).then_some(federated)
 }
 
-/// What is added on a Workload, some of whose deployments are available, for those that the hub is kept from. An outage is the
-/// same for all, and told once.
+/// Returns the note on a Workload with available deployments about those with such a problem. An outage is the same for all, and
+/// is reported once.
 pub(crate) fn notes<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> Option<String> {
     let all: Vec<(String, &Condition)> = deployments.filter_map(|wd| Some((wd.name_any(), standing(wd)?))).collect();
-    let away = all.iter().any(|(_, said)| said.reason() == Reason::HubUnavailable);
-    let other =
-        all.iter().filter(|(_, said)| said.reason() != Reason::HubUnavailable).min_by_key(|(name, _)| name.clone());
-    let other = other.map(|(name, said)| format!("; {name}: {}", said.message));
+    let away = all.iter().any(|(_, c)| c.reason() == Reason::HubUnavailable);
+    let other = all.iter().filter(|(_, c)| c.reason() != Reason::HubUnavailable).min_by_key(|(name, _)| name.clone());
+    let other = other.map(|(name, c)| format!("; {name}: {}", c.message));
     let away = away.then(|| "; the hub does not answer, and this is what was last heard".to_owned());
     let notes: String = away.into_iter().chain(other).collect();
     (!notes.is_empty()).then_some(notes)
@@ -274,13 +273,13 @@ fn bounded(words: &str) -> &str {
     words.char_indices().nth(MAX_WORDS).map_or(words, |(end, _)| &words[..end])
 }
 
-/// Who keeps a copy from going.
+/// Describes the finalizers that block the deletion of a copy.
 pub fn copy_words(copy: &WorkloadDeployment) -> String {
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
     format!("WorkloadDeployment {namespace}/{name} has {}", holders(copy.finalizers()))
 }
 
-/// Who keeps a copy that no watch shows.
+/// Describes a copy that no watch shows.
 pub fn hidden_words(namespace: &str, name: &str) -> String {
     format!(
         "WorkloadDeployment {namespace}/{name} is there without the label {}, so that it cannot be told whose it is: put \
@@ -289,7 +288,7 @@ pub fn hidden_words(namespace: &str, name: &str) -> String {
     )
 }
 
-/// What keeps a copy that cannot be read.
+/// Describes a copy that cannot be read.
 pub fn unreadable_words(namespace: &str, name: &str) -> String {
     format!(
         "WorkloadDeployment {namespace}/{name} is there and this operator cannot read it: mend it, or delete it if nobody needs \
@@ -297,12 +296,13 @@ pub fn unreadable_words(namespace: &str, name: &str) -> String {
     )
 }
 
-/// Who keeps a namespace from going, in the words of its API server; nothing while it says nothing.
+/// Describes why a namespace is not deleted, in the words of its API server. `None` if the server says nothing.
 pub fn namespace_words(namespace: &Namespace) -> Option<String> {
     let conditions = namespace.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let said = conditions.filter(|said| said.status == "True").filter_map(|said| said.message.clone());
-    let said: Vec<String> = said.filter(|message| !message.is_empty()).collect();
-    (!said.is_empty()).then(|| format!("Namespace {}: {}", namespace.name_any(), said.join("; ")))
+    let reported =
+        conditions.filter(|reported| reported.status == "True").filter_map(|reported| reported.message.clone());
+    let reported: Vec<String> = reported.filter(|message| !message.is_empty()).collect();
+    (!reported.is_empty()).then(|| format!("Namespace {}: {}", namespace.name_any(), reported.join("; ")))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ fn deployment(federated: Option<(&str, &str, &str)>, deleting: bool) -> Workload
     let federated = federated.map(|(status, reason, message)| condition("Federated", status, reason, message));
     let conditions: Vec<Value> = [available].into_iter().chain(federated).collect();
     let last_delivery = json!({ "copyUID": "c1", "clusters": ["cell-dfw"], "time": START });
-    let last_delivery = conditions.iter().any(|said| said["reason"] == "Propagated").then_some(last_delivery);
+    let last_delivery = conditions.iter().any(|reported| reported["reason"] == "Propagated").then_some(last_delivery);
     let status = json!({ "readyReplicas": 1, "conditions": conditions, "lastDelivery": last_delivery });
     wd.status = serde_json::from_value(status).unwrap();
     wd
@@ -30,14 +30,14 @@ fn trouble(cause: Cause, words: &str, seconds: u64) -> Trouble {
     Trouble { cause, words: words.into(), lasted: Duration::from_secs(seconds) }
 }
 
-/// What is decided this many seconds after the deletion.
+/// Returns the decision at this number of seconds after the deletion.
 fn decide(wd: &WorkloadDeployment, trouble: &Trouble, seconds: i64) -> Decided {
     let now = START.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
-    tell(wd, None, (trouble, None), &Timing::default(), now)
+    report(wd, None, (trouble, None), &Timing::default(), now)
 }
 
-/// The condition that is written, and the reason of the Event.
-fn said(plan: &Decided) -> (Option<Value>, Option<String>) {
+/// Returns the condition that is written, and the reason of the Event.
+fn reported(plan: &Decided) -> (Option<Value>, Option<String>) {
     let (mut condition, mut event) = (None, None);
     for step in &plan.steps {
         let Step::Local(write) = step else { panic!("nothing is to be written on the hub: {step:?}") };
@@ -46,7 +46,7 @@ fn said(plan: &Decided) -> (Option<Value>, Option<String>) {
                 let conditions = body["status"]["conditions"].as_array().unwrap();
                 condition = conditions.iter().find(|c| c["type"] == "Federated").cloned();
                 let available = conditions.iter().find(|c| c["type"] == "Available").unwrap();
-                assert_eq!(available["status"], "True", "what runs is not told as down");
+                assert_eq!(available["status"], "True", "running Instances are available");
                 assert_eq!(body["status"]["readyReplicas"], 1, "what was last heard stays");
             }
             Op::Create { body, .. } => event = Some(body["reason"].as_str().unwrap().to_owned()),
@@ -59,7 +59,7 @@ fn said(plan: &Decided) -> (Option<Value>, Option<String>) {
 const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "cell-dfw has what the hub was given");
 
 #[test]
-fn each_cause_is_told_with_its_words_after_its_time() {
+fn hub_problem_is_reported_with_its_message_after_its_grace() {
     use Cause::{CopyHeld, NamespaceTerminating, ProjectRefused, Refused, Unavailable};
     for (cause, deleting, early, late, status, text) in [
         (
@@ -110,16 +110,16 @@ fn each_cause_is_told_with_its_words_after_its_time() {
     ] {
         let wd = deployment(Some(DELIVERED), deleting);
         let held = cause == CopyHeld && deleting;
-        // What is being deleted waits since it is; everything else since it was seen.
+        // A blocked deletion lasts since the deletion, and every other problem since it was seen.
         let at = |seconds: u64| if held { (0, i64::try_from(seconds).unwrap()) } else { (seconds, 0) };
         let (lasted, now) = at(early);
         let plan = decide(&wd, &trouble(cause, "words", lasted), now);
-        assert_eq!(said(&plan), (None, None), "{cause:?}");
-        let Next::After(after) = plan.next else { panic!("nobody would look again: {cause:?}") };
+        assert_eq!(reported(&plan), (None, None), "{cause:?}");
+        let Next::After(after) = plan.next else { panic!("no requeue: {cause:?}") };
         assert!(!after.is_zero() && after <= Duration::from_secs(11), "{cause:?}: {after:?}");
         let (lasted, now) = at(late);
         let plan = decide(&wd, &trouble(cause, "words", lasted), now);
-        let (condition, event) = said(&plan);
+        let (condition, event) = reported(&plan);
         let condition = condition.unwrap();
         let reason = cause.reason();
         assert_eq!(
@@ -128,31 +128,32 @@ fn each_cause_is_told_with_its_words_after_its_time() {
         );
         assert_eq!(event.as_deref(), Some(reason.as_str()));
         assert_eq!(plan.next == Next::Await, cause != NamespaceTerminating, "{:?}", plan.next);
-        let remembered = plan.signals.iter().any(|s| matches!(s, Signal::Blocked { reason: of, .. } if *of == reason));
+        let remembered =
+            plan.signals.iter().any(|s| matches!(s, Signal::Blocked { reason: blocked, .. } if *blocked == reason));
         assert!(remembered, "{:?}", plan.signals);
     }
 }
 
 #[test]
-fn nothing_is_said_twice_while_nothing_changes() {
+fn hub_problem_that_does_not_change_is_not_written_again() {
     let stands = |status, reason, message| deployment(Some((status, reason, message)), false);
     let away = "what becomes of it is not known, for the hub does not answer: one";
     let refused = "the hub refuses what is needed for it: apply: quota: used 5";
-    for (wd, of, written) in [
-        // An outage passes through several errors, and over a start of the manager, which remembers nothing.
+    for (wd, problem, written) in [
+        // An outage passes through several errors. A restarted manager remembers none of them.
         (stands("Unknown", "HubUnavailable", away), trouble(Cause::Unavailable, "another", 60), false),
         (stands("Unknown", "HubUnavailable", away), trouble(Cause::Unavailable, "another", 0), false),
         (stands("False", "HubRefused", refused), trouble(Cause::Refused, "apply: quota: used 6", 60), false),
         (stands("False", "HubRefused", refused), trouble(Cause::Refused, "apply: denied by a webhook", 60), true),
     ] {
-        let plan = decide(&wd, &of, 0);
-        let (condition, event) = said(&plan);
-        assert_eq!((condition.is_some(), event), (written, None), "{of:?}");
+        let plan = decide(&wd, &problem, 0);
+        let (condition, event) = reported(&plan);
+        assert_eq!((condition.is_some(), event), (written, None), "{problem:?}");
     }
 }
 
 #[test]
-fn deployments_tell_of_an_outage_one_after_the_other() {
+fn outage_is_reported_by_deployments_at_different_times() {
     let mut at = Vec::new();
     for n in 0..200 {
         let mut wd = deployment(None, false);
@@ -168,7 +169,7 @@ fn deployments_tell_of_an_outage_one_after_the_other() {
 }
 
 #[test]
-fn what_was_delivered_is_known_after_an_outage() {
+fn last_delivery_is_kept_in_an_outage() {
     let last_delivery = |plan: &Decided| {
         plan.steps.iter().find_map(|step| match step {
             Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
@@ -186,9 +187,9 @@ fn what_was_delivered_is_known_after_an_outage() {
 }
 
 #[test]
-fn words_are_bounded_and_say_who_holds_what() {
+fn hub_problem_message_is_bounded_and_names_finalizers() {
     let wd = deployment(None, false);
-    let (condition, _) = said(&decide(&wd, &trouble(Cause::Refused, &"ü".repeat(4_000), 60), 0));
+    let (condition, _) = reported(&decide(&wd, &trouble(Cause::Refused, &"ü".repeat(4_000), 60), 0));
     let text = condition.unwrap()["message"].as_str().unwrap().to_owned();
     assert_eq!(text.matches('ü').count(), MAX_WORDS);
     let mut copy = WorkloadDeployment::new("web-dfw", crate::api::compute::WorkloadDeploymentSpec::default());
@@ -212,13 +213,13 @@ fn words_are_bounded_and_say_who_holds_what() {
 }
 
 #[test]
-fn a_workload_says_of_an_outage_once_what_all_its_deployments_say() {
+fn workload_note_on_an_outage_is_one_for_all_deployments() {
     let away = deployment(Some(("Unknown", "HubUnavailable", "away")), false);
     let refused = deployment(Some(("False", "HubRefused", "refused: quota")), false);
     let fine = deployment(Some(DELIVERED), false);
-    let of = |all: &[&WorkloadDeployment]| notes(all.iter().copied());
-    assert_eq!(of(&[&fine]), None);
-    let once = of(&[&away]).unwrap();
-    assert_eq!(of(&[&away, &fine, &away]), Some(once.clone()));
-    assert_eq!(of(&[&refused, &away]), Some(format!("{once}; web-dfw: refused: quota")));
+    let notes_of = |all: &[&WorkloadDeployment]| notes(all.iter().copied());
+    assert_eq!(notes_of(&[&fine]), None);
+    let once = notes_of(&[&away]).unwrap();
+    assert_eq!(notes_of(&[&away, &fine, &away]), Some(once.clone()));
+    assert_eq!(notes_of(&[&refused, &away]), Some(format!("{once}; web-dfw: refused: quota")));
 }

@@ -1,5 +1,5 @@
-//! The last delivery of a deployment, recorded in its status. A loss can be told from what has yet to arrive by it, also by a
-//! manager that has just started.
+//! The last delivery of a deployment, recorded in its status. By this record even a manager that has just started can distinguish
+//! a lost object from a pending one.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::{
     plan::{condition::whole_seconds, management::observed::facts::SharedCompanion, references::annotated},
 };
 
-/// The last delivery of this very copy, if the deployment's status records one.
+/// Returns the last delivery of this copy, if the deployment's status records one.
 pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<LastDelivery> {
     let recorded = deployment.status.as_ref().and_then(|status| status.last_delivery.clone());
     let delivery = recorded.or_else(|| before_the_field::read(deployment, copy))?;
     (Some(&delivery.copy_uid) == copy.metadata.uid.as_ref()).then_some(delivery)
 }
 
-/// The delivery to record once everything that the copy lists has arrived on these clusters.
+/// Returns the delivery to record once everything that the copy lists has arrived on these clusters.
 ///
-/// The recorded delivery stays as it is, and costs no write, unless the copy, its clusters or its data are others, or a
-/// companion was created anew since.
+/// The recorded delivery is kept, and costs no write, while the copy, its clusters and its data are the same, and no companion
+/// was recreated.
 pub(super) fn now(
     recorded: Option<LastDelivery>,
     copy: &WorkloadDeployment,
@@ -49,19 +49,19 @@ pub(super) fn now(
     recorded.filter(holds).unwrap_or(new)
 }
 
-/// True if the delivery was on these clusters, or it is not known where it was.
+/// True if the delivery was on these clusters, or if its clusters are unknown.
 pub(super) fn was_on(delivery: &LastDelivery, clusters: &[String]) -> bool {
     delivery.clusters.is_empty() || delivery.clusters == clusters
 }
 
-/// True if this ConfigMap or Secret had arrived with the delivery.
+/// True if this ConfigMap or Secret was part of the delivery.
 pub(super) fn had(delivery: &LastDelivery, data_ref: &DataRef) -> bool {
     let name = data_ref.to_string();
     delivery.data.contains(&name)
 }
 
-/// Deployments of releases that did not record it: read from the messages of those releases. Can be deleted one release
-/// after the first that records it: every deployment has been looked at by then.
+/// Deliveries of releases that did not record them, read from the messages of those releases. It can be deleted one release after
+/// the first that records deliveries: every deployment has been reconciled by then.
 mod before_the_field {
     use kube::ResourceExt;
 
@@ -84,7 +84,7 @@ mod before_the_field {
         }
         let message = match federated.status {
             ConditionStatus::True => &federated.message[..],
-            // What was known before an outage of the hub.
+            // The state before an outage of the hub.
             _ => federated.message.split_once("; last known: ")?.1,
         };
         let place = message.split("; ").next().unwrap_or_default();
@@ -97,7 +97,7 @@ mod before_the_field {
                 ready.message.split("; ").next() == Some(&*all)
             }
             Reason::Resolving | Reason::AwaitingPropagation => false,
-            // A source that cannot be copied keeps back what is new, and the copy names what there was.
+            // A source that cannot be copied holds back new data, and the copy lists the data from before.
             _ => true,
         });
         let data = listed.iter().map(ToString::to_string).filter(|_| had_arrived).collect();

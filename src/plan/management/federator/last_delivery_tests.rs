@@ -20,7 +20,7 @@ fn recorded(copy: &str, clusters: &[&str], data: &[&str], time: &str) -> LastDel
 }
 
 #[test]
-fn delivery_of_another_copy_counts_for_nothing() {
+fn delivery_of_another_copy_is_ignored() {
     let copy = copy("2026-01-01T00:00:00Z", "[]");
     for (uid, is_this) in [("c1", true), ("c0", false)] {
         let delivery = recorded(uid, &["cell-dfw"], &[], "2026-01-01T00:01:00Z");
@@ -30,7 +30,7 @@ fn delivery_of_another_copy_counts_for_nothing() {
 }
 
 #[test]
-fn record_changes_with_copy_clusters_data_and_recreated_companions_alone() {
+fn delivery_record_changes_only_with_copy_clusters_data_or_companions() {
     let (then, at) = ("2026-01-01T00:01:00Z", "2026-01-01T00:09:00Z");
     let copy = copy("2026-01-01T00:00:00Z", r#"["ConfigMap/c","Secret/a"]"#);
     let both = ["ConfigMap/c", "Secret/a"];
@@ -42,7 +42,7 @@ fn record_changes_with_copy_clusters_data_and_recreated_companions_alone() {
         ("another copy", Some(recorded("c0", &["cell-dfw"], &both, then)), old, at),
         ("another cluster", Some(recorded("c1", &["cell-ord"], &both, then)), old, at),
         ("more data", Some(recorded("c1", &["cell-dfw"], &["ConfigMap/c"], then)), old, at),
-        ("a companion was created anew", Some(same.clone()), new, at),
+        ("a companion was recreated", Some(same.clone()), new, at),
         ("the hub's clock is ahead", Some(same), "2026-01-01T00:10:00Z", "2026-01-01T00:10:00Z"),
     ] {
         let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
@@ -52,7 +52,7 @@ fn record_changes_with_copy_clusters_data_and_recreated_companions_alone() {
     }
 }
 
-/// Releases that recorded nothing said it in the messages of their conditions.
+/// Releases without a record reported the delivery in the messages of their conditions.
 #[test]
 fn delivery_of_an_earlier_release_is_read_from_its_messages() {
     let (created, since) = ("2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z");

@@ -1,7 +1,7 @@
-//! How long federation takes, by leg: from a project to the hub, from there to the cell, and back.
+//! Time that federation takes, by leg: from a project to the hub, from there to the cell, and back.
 //!
-//! Of each deployment no more is kept than since when something is under way, and only while it is. Where changes come
-//! quicker than they arrive, the oldest of them is measured, to the first arrival that has it.
+//! For a deployment, only the start of a change under way is kept, and only until the change arrives. If changes are faster than
+//! their delivery, the oldest one is measured, up to the first arrival that includes it.
 
 use std::{
     collections::HashMap,
@@ -18,16 +18,16 @@ use crate::{
 /// One leg of the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
-    /// From a change of a project's deployment being seen to its copy on the hub being written.
+    /// From the event of a deployment's change to the write of its copy on the hub.
     ProjectToHub,
-    /// From the copy being written to the cell's report of this generation being seen on the hub.
+    /// From the write of the copy to the event with the cell's report on this generation.
     HubToCell,
-    /// From a report being seen on the hub to the project's status being written.
+    /// From the event with a report on the hub to the write of the project's status.
     StatusBack,
 }
 
 impl Leg {
-    /// Its name, as a label.
+    /// Value of the metric's label.
     pub fn label(self) -> &'static str {
         match self {
             Self::ProjectToHub => "project_to_hub",
@@ -37,36 +37,36 @@ impl Leg {
     }
 }
 
-/// Whether a project's deployment asks for something that it did not ask for before.
+/// True if a project's deployment has another generation, or is another object.
 pub fn is_change(delta: &Delta<'_, WorkloadDeployment>) -> bool {
-    let version = |of: &WorkloadDeployment| (of.metadata.uid.clone(), of.metadata.generation);
+    let version = |wd: &WorkloadDeployment| (wd.metadata.uid.clone(), wd.metadata.generation);
     delta.new.is_some_and(|new| delta.old.map(version) != Some(version(new)))
 }
 
-/// Whether a copy on the hub has another report of its cell. One that is met with its report is no news.
+/// True if a copy on the hub has another status. A copy that is first seen with a status does not count.
 pub fn is_report(delta: &Delta<'_, WorkloadDeployment>) -> bool {
     delta.old.zip(delta.new).is_some_and(|(old, new)| old.status != new.status)
 }
 
-/// What a look at a deployment has found and written.
+/// Result of one reconcile of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Uid of the project's deployment.
     pub uid: String,
-    /// What the project asks for.
+    /// Generation of the project's deployment.
     pub generation: i64,
-    /// What the copy had before; nothing where there was no copy.
+    /// Generation that the copy had before. `None` if there was no copy.
     pub copied: Option<i64>,
-    /// What the cell has reported of last.
+    /// Generation of the cell's last report.
     pub reported: Option<i64>,
-    /// Whether the copy was written.
+    /// True if the copy was written.
     pub wrote_copy: bool,
-    /// Whether the project's status was written.
+    /// True if the project's status was written.
     pub wrote_status: bool,
 }
 
 impl Look {
-    /// Of a plan that was carried out.
+    /// Reads the result from a plan that was carried out.
     pub fn of(observed: &Observed, plan: &Decided) -> Self {
         let (deployment, copy) = (&observed.deployment, observed.copy.as_deref());
         let copied = copy.and_then(|copy| copy.metadata.annotations.as_ref()?.get(annotation::SOURCE_GENERATION));
@@ -90,7 +90,7 @@ impl Look {
     }
 }
 
-/// Since when something is under way, and when more of it came last.
+/// First and last event of a change that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Since {
     first: Instant,
@@ -102,29 +102,30 @@ impl Since {
         Self { first: since.map_or(at, |since| since.first), last: at }
     }
 
-    /// What is left of it after a look that began then: what came meanwhile is for the next.
+    /// Returns the rest after a reconcile that began at `began`: later events are for the next one.
     fn after(since: Option<Self>, began: Instant) -> Option<Self> {
         since.filter(|since| since.last > began).map(|since| Self { first: since.last, last: since.last })
     }
 }
 
-/// What is under way of one deployment.
+/// Changes under way for one deployment.
 #[derive(Debug, Default)]
 struct Marks {
     uid: String,
-    /// The project asks for something new.
+    /// The project's deployment has changed.
     changed: Option<Since>,
-    /// The copy has this generation, of which the cell has not reported yet.
+    /// The copy has this generation, and the cell has not reported on it yet.
     sent: Option<(i64, Instant)>,
     /// The cell has reported.
     reported: Option<Since>,
 }
 
-/// What is under way, by deployment. `K` names one on the whole hub. At a start all are under way for a moment, and few are later.
+/// Changes under way, by deployment. `K` names one on the whole hub. After a start, all are under way for a moment, and few are
+/// later.
 #[derive(Debug)]
 pub struct Latencies<K>(HashMap<K, Box<Marks>>);
 
-/// Room for so many is kept while nothing is under way.
+/// Capacity that is kept while nothing is under way.
 const ROOM: usize = 1024;
 
 impl<K> Default for Latencies<K> {
@@ -134,23 +135,24 @@ impl<K> Default for Latencies<K> {
 }
 
 impl<K: Eq + Hash + Clone> Latencies<K> {
-    /// A project's deployment was seen to ask for something new.
+    /// Records a change of a project's deployment.
     pub fn changed(&mut self, key: &K, uid: &str, now: Instant) {
-        let marks = self.of(key, uid);
+        let marks = self.marks(key, uid);
         marks.changed = Some(Since::or_at(marks.changed, now));
     }
 
-    /// A copy was seen with another report. What is not known to be under way is looked at first.
+    /// Records another report on a copy. A deployment without marks gets them, and the next reconcile adds its uid.
     pub fn reported(&mut self, key: &K, now: Instant) {
         let marks = self.0.entry(key.clone()).or_default();
         marks.reported = Some(Since::or_at(marks.reported, now));
     }
 
-    /// A look that began at `began` is carried out at `now`. Says which legs that ends, and how long each took.
+    /// Records a reconcile that began at `began` and was carried out at `now`. Returns the legs that it ends, and how long each
+    /// took.
     pub fn looked(&mut self, key: &K, look: &Look, began: Instant, now: Instant) -> Vec<(Leg, Duration)> {
         let mut ended = Vec::new();
         let mut took = |leg, from: Instant, to: Instant| ended.push((leg, to.saturating_duration_since(from)));
-        let marks = self.of(key, &look.uid);
+        let marks = self.marks(key, &look.uid);
         if let Some((generation, at)) = marks.sent
             && look.reported >= Some(generation)
         {
@@ -160,7 +162,7 @@ impl<K: Eq + Hash + Clone> Latencies<K> {
         }
         let behind = look.copied < Some(look.generation);
         if behind && !look.wrote_copy {
-            // It waits for something, and has at least since now.
+            // The change waits for something, at least since now.
             marks.changed.get_or_insert(Since { first: began, last: began });
         } else {
             if behind {
@@ -182,31 +184,31 @@ impl<K: Eq + Hash + Clone> Latencies<K> {
         ended
     }
 
-    /// A deployment is gone, or going: nothing of it is measured.
+    /// Forgets a deployment that is gone or terminating.
     pub fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }
 
-    /// All of those are gone.
+    /// Forgets every deployment for which `gone` returns true.
     pub fn forget_where(&mut self, gone: impl Fn(&K) -> bool) {
         self.0.retain(|key, _| !gone(key));
     }
 
-    /// How many deployments have something under way.
+    /// Number of deployments with a change under way.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is under way.
+    /// True if nothing is under way.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is under way of a deployment; of another one that had its name before, nothing.
-    fn of(&mut self, key: &K, uid: &str) -> &mut Marks {
+    /// Returns the marks of a deployment. Marks of an earlier deployment of the same name are dropped.
+    fn marks(&mut self, key: &K, uid: &str) -> &mut Marks {
         let marks = self.0.entry(key.clone()).or_default();
         if marks.uid != uid {
-            // A report may have come before anything else was known of it.
+            // A report may have come before any other event.
             let reported = marks.reported.filter(|_| marks.uid.is_empty());
             **marks = Marks { uid: uid.to_owned(), reported, ..Marks::default() };
         }

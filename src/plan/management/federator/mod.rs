@@ -1,4 +1,4 @@
-//! Controller `workload-deployment-federator`: a deployment to its copy on the hub, its delivery, and its status.
+//! Plans of the controller `workload-deployment-federator`: a deployment to its copy on the hub, its delivery, and its status.
 
 pub mod backlog;
 mod blocked;

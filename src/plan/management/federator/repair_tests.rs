@@ -8,7 +8,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Missing for so many seconds, and repaired so often, the last time so many seconds ago.
+/// A cause that has lasted for this time, with the number of repairs and the time since the last one.
 fn missing(elapsed: u64, repaired: Option<(u32, u64)>) -> Blocked {
     Blocked {
         reason: "BindingMissing".into(),
@@ -20,17 +20,17 @@ fn missing(elapsed: u64, repaired: Option<(u32, u64)>) -> Blocked {
 }
 
 #[test]
-fn lost_is_repaired_at_once_and_pending_after_ten_minutes() {
+fn lost_object_is_repaired_at_once_and_pending_one_after_ten_minutes() {
     use Absence::{Lost, Pending};
     let free = Capacity::default;
     let behind = Capacity { is_karmada_behind: true, ..free() };
     let spent = Capacity { repair_in: seconds(2), ..free() };
     let trial = Capacity { trial_in: seconds(2), ..free() };
     for (name, absence, blocked, capacity, now) in [
-        ("taken away", Lost, missing(6, None), free(), true),
-        ("taken away while Karmada is behind", Lost, missing(6, None), behind.clone(), true),
-        ("taken away while the budget is spent", Lost, missing(6, None), spent.clone(), false),
-        ("taken away while a pending one is tried", Lost, missing(6, None), trial.clone(), true),
+        ("removed", Lost, missing(6, None), free(), true),
+        ("removed while Karmada is behind", Lost, missing(6, None), behind.clone(), true),
+        ("removed while the budget is spent", Lost, missing(6, None), spent.clone(), false),
+        ("removed while a pending one is tried", Lost, missing(6, None), trial.clone(), true),
         ("repaired in vain a moment ago", Lost, missing(60, Some((1, 4))), free(), false),
         ("repaired in vain a while ago", Lost, missing(60, Some((1, 5))), free(), true),
         ("repaired in vain again", Lost, missing(60, Some((2, 5))), free(), false),
@@ -40,9 +40,9 @@ fn lost_is_repaired_at_once_and_pending_after_ten_minutes() {
         ("never there, for long", Pending, missing(600, None), free(), true),
         ("never there for long, and the budget is spent", Pending, missing(600, None), spent, false),
         ("never there for long, and another one is tried", Pending, missing(600, None), trial, false),
-        ("looked at again", Pending, missing(1_000, Some((1, 599))), free(), false),
-        ("looked at again long ago", Pending, missing(1_200, Some((1, 600))), free(), true),
-        ("looked at again and again", Pending, missing(9_999, Some((9, 2_399))), free(), false),
+        ("repaired once", Pending, missing(1_000, Some((1, 599))), free(), false),
+        ("repaired once, long ago", Pending, missing(1_200, Some((1, 600))), free(), true),
+        ("repaired many times", Pending, missing(9_999, Some((9, 2_399))), free(), false),
         ("the same, and long ago", Pending, missing(9_999, Some((9, 2_400))), free(), true),
     ] {
         let decision = decide(absence, &blocked, &capacity, &Timing::default(), 0.75);
@@ -52,7 +52,7 @@ fn lost_is_repaired_at_once_and_pending_after_ten_minutes() {
 }
 
 #[test]
-fn looks_become_rare_and_are_spread() {
+fn checks_of_a_missing_object_become_rare_and_are_spread() {
     let timing = Timing::default();
     let mut elapsed = GRACE;
     let mut looks = 0;
@@ -78,7 +78,7 @@ fn delivery(copy: &str, clusters: &[&str], data: &[&str]) -> LastDelivery {
 }
 
 #[test]
-fn only_what_was_part_of_the_last_delivery_counts_as_lost() {
+fn object_counts_as_lost_only_if_it_was_delivered() {
     let mut copy = WorkloadDeployment::new("wd", crate::api::compute::WorkloadDeploymentSpec::default());
     copy.metadata.uid = Some("c1".into());
     let (before, at, after) = ("2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:01:01Z");
@@ -86,17 +86,17 @@ fn only_what_was_part_of_the_last_delivery_counts_as_lost() {
     let all = delivery("c1", &["cell-dfw"], &["Secret/db"]);
     let (db, nowhere) = (DataRef::secret("db"), delivery("c1", &[], &["Secret/db"]));
     let without = delivery("c1", &["cell-dfw"], &["Secret/other"]);
-    // What was delivered last, what is missing, when that was created, and where the deployment goes.
+    // The last delivery, the missing companion, its creation time, and the clusters of the deployment.
     for (name, last_delivery, companion, created, clusters, expected) in [
         ("nothing was ever delivered", None, Some(&db), before, &dfw[..], false),
         ("the companion was there", Some(&all), Some(&db), before, &dfw, true),
         ("it was created in the second of the delivery", Some(&all), Some(&db), at, &dfw, true),
-        ("it was created anew since", Some(&all), Some(&db), after, &dfw, false),
+        ("it was recreated since", Some(&all), Some(&db), after, &dfw, false),
         ("it is listed since, however long others have had it", Some(&without), Some(&db), before, &dfw, false),
         ("all was there, on another cluster", Some(&all), Some(&db), before, &ord, false),
-        ("all was there, nobody knows where", Some(&nowhere), Some(&db), before, &ord, true),
+        ("all was there, on unknown clusters", Some(&nowhere), Some(&db), before, &ord, true),
         ("the binding itself is gone", Some(&all), Some(&db), before, &[], true),
-        ("the copy was there, whatever its data", Some(&without), None, before, &dfw, true),
+        ("the copy was there, with other data", Some(&without), None, before, &dfw, true),
         ("the copy was there, on another cluster", Some(&all), None, before, &ord, false),
     ] {
         let created = companion.map(|_| created.parse().unwrap());

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::repair::Limits;
 
-/// So many at once, and then one by one as time passes.
+/// Allows a burst, and then one token in each interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBucket {
-    /// Between two tokens; nothing when there is never one.
+    /// Time between two tokens. `None` if there is never one.
     interval: Option<Duration>,
     /// How far ahead of time tokens may be taken.
     ahead: Duration,
-    /// When all taken tokens will have come back; nothing while none was taken.
+    /// Time when all taken tokens are back. `None` if none was taken.
     full_at: Option<Instant>,
 }
 
@@ -22,14 +22,14 @@ impl TokenBucket {
         Self { interval, ahead, full_at: None }
     }
 
-    /// How long until there is a token: zero when there is one, nothing when there never will be.
+    /// Returns the time until there is a token. `None` if there will never be one.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         self.interval?;
         let owed = self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         Some(owed.saturating_sub(self.ahead))
     }
 
-    /// Takes a token; whether there was one.
+    /// Takes a token. False if there is none.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let Some(interval) = self.interval.filter(|_| self.wait(now) == Some(Duration::ZERO)) else { return false };
         self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + interval);
@@ -43,7 +43,7 @@ mod tests {
     use crate::timing::some_moment;
 
     #[test]
-    fn a_burst_and_then_one_by_one() {
+    fn bucket_gives_a_burst_and_then_one_token_at_a_time() {
         let start = some_moment();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let mut bucket = TokenBucket::new(Limits { per_minute: 120, burst: 3 });
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_where_there_is_no_budget() {
+    fn bucket_without_a_budget_gives_no_token() {
         for (per_minute, burst) in [(0, 20), (60, 0), (0, 0)] {
             let mut bucket = TokenBucket::new(Limits { per_minute, burst });
             assert_eq!(bucket.wait(some_moment()), None);

@@ -1,8 +1,8 @@
-//! Deployments whose cluster has not answered for so long that nobody knows what becomes of them.
+//! Deployments on a cluster that has not answered for long, so that their state is unknown.
 //!
-//! What a cell last said stays in the counters. What it said of readiness is no longer known: once the cluster has been away
-//! for [`Timing::cluster_silence`](crate::timing::Timing), that is said on the deployment, and from there on the Workload
-//! and on the projections; until the cluster answers again.
+//! The counters keep the cell's last report. The readiness is unknown. Once the cluster has been away for
+//! [`Timing::cluster_silence`](crate::timing::Timing), the deployment reports that, and its Workload and projections repeat it.
+//! This ends when the cluster answers again.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 /// Causes for which Karmada sends a deployment to no cluster. No cell reports them.
 const NOWHERE: [Reason; 2] = [Reason::NotScheduled, Reason::NoClusterForCity];
 
-/// What a deployment reports of its readiness in place of its cell, while nothing is heard of it or it is on no cluster.
+/// Returns the readiness that a deployment reports instead of its cell, while its cluster is silent or it is on no cluster.
 pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
     let available = find(&deployment.status.as_ref()?.conditions, condition::AVAILABLE)?;
     let is_ours = match available.status {
@@ -33,8 +33,8 @@ pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
     is_ours.then_some(available)
 }
 
-/// True if Karmada has taken the deployment from every cluster, as after an eviction: none of its Instances runs. What its cell
-/// reported last stays on the copy.
+/// True if Karmada has removed the deployment from every cluster, for example after an eviction. Then none of its Instances runs.
+/// The copy keeps the last report of its cell.
 pub(super) fn is_nowhere(finding: Option<&Delivery>, karmada: Option<&Karmada>) -> bool {
     let is_stated =
         matches!(finding, Some(Delivery::Blocked { cause, silent: false, .. }) if NOWHERE.contains(&cause.reason));
@@ -43,25 +43,26 @@ pub(super) fn is_nowhere(finding: Option<&Delivery>, karmada: Option<&Karmada>) 
     is_stated && binding.is_some_and(is_gone)
 }
 
-/// Whether a finding says that no cluster that is to have the deployment answers.
+/// True if no cluster that should have the deployment answers.
 pub(super) fn is_away(finding: Option<&Delivery>) -> bool {
     finding.is_some_and(|finding| unanswered(finding).is_some())
 }
 
-/// For how long a cluster has been away that is away: as it is remembered, or, by a manager that was started since, as the
-/// deployment says.
+/// Returns how long the cluster has been away: the remembered time, or the longer time in the deployment's condition. A restarted
+/// manager has only the condition.
 pub(super) fn away_for(deployment: &WorkloadDeployment, remembered: Duration, now: Timestamp) -> Duration {
     let conditions = deployment.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    let said = find(conditions, condition::FEDERATED)
-        .filter(|said| said.status == ConditionStatus::False && said.reason() == Reason::ClusterNotReady);
-    let since = said.and_then(|said| Duration::try_from(now.duration_since(said.last_transition_time.0)).ok());
+    let federated = find(conditions, condition::FEDERATED).filter(|federated| {
+        federated.status == ConditionStatus::False && federated.reason() == Reason::ClusterNotReady
+    });
+    let since =
+        federated.and_then(|federated| Duration::try_from(now.duration_since(federated.last_transition_time.0)).ok());
     since.map_or(remembered, |since| since.max(remembered))
 }
 
-/// What is to be said of readiness in the place of what the cell last said: `lasts` says that the cluster has been away for
-/// long. Once said it stays until something is heard again: what else keeps the deployment from being delivered, such as
-/// the end of the Cluster's own object, brings no word of its instances, nor does what is not known, as after a start.
-/// `nowhere`: see [`is_nowhere`].
+/// Returns the verdict that replaces the cell's last report of readiness. `lasts`: the cluster has been away for long. The
+/// verdict is kept until a cell reports again. Another cause that blocks the deployment, such as a deleted Cluster, brings no
+/// news of its Instances. Neither does an unknown finding, as after a restart. `nowhere`: see [`is_nowhere`].
 pub(super) fn verdict(
     deployment: &WorkloadDeployment,
     finding: Option<&Delivery>,
@@ -95,7 +96,7 @@ fn unanswered(finding: &Delivery) -> Option<&Verdict> {
     }
 }
 
-/// An Instance as its projection shows it: with what is known of its readiness.
+/// Returns an Instance as its projection shows it, with its known readiness.
 pub(crate) fn shown<'a>(source: &'a Instance, deployment: &WorkloadDeployment) -> Cow<'a, Instance> {
     let Some(unheard) = standing(deployment) else { return Cow::Borrowed(source) };
     let mut shown = source.clone();
@@ -130,22 +131,22 @@ mod tests {
     }
 
     #[test]
-    fn only_a_cluster_that_is_away_for_long_takes_the_word_away_and_only_an_answer_gives_it_back() {
+    fn cluster_away_for_long_makes_readiness_unknown_until_it_answers() {
         let heard = deployment("True", "StableInstanceFound");
         let unheard = deployment("Unknown", "ClusterNotReady");
         let away = blocked(Reason::ClusterNotReady, false);
         let in_part = blocked(Reason::ClusterNotReady, true);
         let delivered = Delivery::Delivered { on: vec!["c".into()], note: None };
-        for (wd, finding, lasts, said) in [
+        for (wd, finding, lasts, message) in [
             (&heard, Some(&away), false, None),
             (&heard, Some(&away), true, Some("nothing is heard of its instances: Cluster c is not ready")),
             (&heard, Some(&in_part), true, None),
             (&heard, Some(&blocked(Reason::NotApplied, false)), true, None),
             (&heard, None, true, None),
-            // It stays over a start of the manager, whose memory begins anew.
+            // It is kept over a restart of the manager, which has no memory.
             (&unheard, Some(&away), false, Some("nothing is heard of its instances: Cluster c is not ready")),
             (&unheard, None, false, Some("m")),
-            // What else keeps it from being delivered says nothing of its instances.
+            // Another cause that blocks the deployment says nothing about its Instances.
             (&unheard, Some(&blocked(Reason::NotApplied, false)), true, Some("m")),
             (&unheard, Some(&blocked(Reason::BindingMissing, false)), false, Some("m")),
             (&unheard, Some(&blocked(Reason::NotScheduled, false)), false, Some("m")),
@@ -156,14 +157,14 @@ mod tests {
             (&deployment("Unknown", "Pending"), None, true, None),
         ] {
             let verdict = verdict(wd, finding, lasts, false);
-            assert_eq!(verdict.as_ref().map(|verdict| &*verdict.message), said, "{finding:?}");
+            assert_eq!(verdict.as_ref().map(|verdict| &*verdict.message), message, "{finding:?}");
             assert!(verdict.is_none_or(|verdict| verdict.status == ConditionStatus::Unknown));
         }
     }
 
-    /// An evicted deployment counted its Instances as ready for as long as the taint stayed.
+    /// An evicted deployment counted its Instances as ready while the taint was there.
     #[test]
-    fn deployment_on_no_cluster_reports_that_nothing_runs_until_a_cell_is_heard() {
+    fn deployment_on_no_cluster_is_unavailable_until_a_cell_reports() {
         let karmada = |clusters: &[&str]| -> Karmada {
             let mut karmada: Karmada = serde_json::from_value(json!({
                 "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_of_the_manager_does_not_begin_the_wait_anew() {
+    fn cluster_silence_is_counted_over_a_restart() {
         let federated = |status: &str, reason: &str| {
             let mut wd = deployment("True", "StableInstanceFound");
             let since = "2026-01-01T00:00:00Z";
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_projection_shows_of_readiness_what_is_known() {
+    fn projection_of_a_silent_cluster_shows_unknown_readiness() {
         let mut source = Instance::new("wd-0", InstanceSpec::default());
         let since = "2026-01-01T00:00:00Z";
         source.status = serde_json::from_value(json!({ "conditions": [
