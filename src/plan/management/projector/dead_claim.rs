@@ -1,11 +1,10 @@
-//! The quota claim of a cell that is no member any more, which its successor waits for.
+//! Quota claim of a cell that is no longer a member. The city's new cell waits for it.
 //!
-//! A cell gives its claims up itself, and nobody else may while it could still run what they pay for. One that is gone for
-//! good cannot, and the claim that the city's new cell is to make has the same name. Management alone sees both: which
-//! cell has the deployment now, by Karmada's binding, and that no Cluster is the one that made the claim. That it is no
-//! member of this hub does not say that it is dead: it may have been taken out by force, or be another hub's. So what is
-//! freed is what a cell has claimed from which this hub's management took the copy over, and once: a claim that comes
-//! back is somebody's who lives.
+//! Only a cell releases its own claims, because it could still run what they pay for. A cell that is gone for good cannot release
+//! them, and the new cell's claim has the same name. Only management sees both facts: Karmada's binding names the present cell,
+//! and no Cluster belongs to the cell that made the claim. A cell that is not a member of this hub is not proved dead. It may
+//! have been removed by force, or belong to another hub. So a claim is deleted only if this hub's management took the copy over
+//! from the claim's cell. It is deleted once: a claim that comes back belongs to a live cell.
 
 use std::collections::BTreeSet;
 
@@ -29,30 +28,29 @@ use crate::{
     },
 };
 
-/// Everything that is known of a copy on the hub, and of the claim of its Instance.
+/// Snapshot of a copy on the hub, and of the quota claim of its Instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The copy.
     pub source: Shared<Instance>,
-    /// The project's deployment of it, which is told.
+    /// The copy's deployment in the project. Events are reported on it.
     pub deployment: Option<Shared<WorkloadDeployment>>,
-    /// Uid of the cell that Karmada has bound the deployment to; absent while it is not known.
+    /// Uid of the cell that Karmada has bound the deployment to. `None` while it is unknown.
     pub bound: Option<String>,
-    /// Uids of all cells that are members and not given up; absent while they are not known, or where one has none.
+    /// Uids of all member cells that are not declared dead. `None` while they are unknown, or if a cell has no uid.
     pub members: Option<Shared<BTreeSet<String>>>,
-    /// The claim, as a live read has found it; absent before that.
+    /// The claim, as a live read found it. `None` before that read.
     pub claim: Option<Shared<ResourceClaim>>,
 }
 
-/// Whether the cell says of an Instance that another's claim is in its way.
+/// True if the cell reports that another cell's claim blocks the Instance.
 pub fn is_waiting(source: &Instance) -> bool {
     let conditions = source.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    find(conditions, condition::QUOTA_GRANTED).is_some_and(|said| said.reason == Reason::QuotaClaimHeld)
+    find(conditions, condition::QUOTA_GRANTED).is_some_and(|granted| granted.reason == Reason::QuotaClaimHeld)
 }
 
-/// The cell whose claim may be freed, so that it is worth to look at the claim: the Instance that waits is of the cell that
-/// the deployment is bound to, and was handed over to it from one that no Cluster is any more, or whose Cluster is called
-/// dead.
+/// Returns the cell with a claim that may be deleted, so that the claim is worth a read. The waiting Instance belongs to the cell
+/// that the deployment is bound to. It was handed over from a cell that has no Cluster any more, or is declared dead.
 pub fn former<'a>(
     source: &'a Instance,
     bound: Option<&String>,
@@ -64,8 +62,8 @@ pub fn former<'a>(
     (!members.contains(former)).then_some(former)
 }
 
-/// Deletes the claim, when it is proved that nobody can give it up any more, and forgets by whom it was held: it is done
-/// once.
+/// Deletes the claim once its cell is proved unable to release it. Then removes the former cell from the copy, so that this is
+/// done once.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let Observed { source, deployment, bound, members, claim } = observed;
     let former = former(source, bound.as_ref(), members.as_deref());
@@ -78,8 +76,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     freed.then([Step::Remote(Write::amend(manager::PROJECTOR, forget, &**source))]).into_iter().collect()
 }
 
-/// Deletes a claim for the Instance that `source` is the copy of, if it is that of the cell `former`, which is gone, and says
-/// so on the deployment. The claim was read live, and names that cell.
+/// Deletes the claim if it belongs to `former`, a cell that is gone, and to the Instance with the copy `source`. Reports it on
+/// the deployment. The claim was read live.
 pub(super) fn freed(
     claim: &ResourceClaim,
     source: &Instance,
@@ -99,10 +97,10 @@ pub(super) fn freed(
         source.name_any()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::ClaimFreed, action: "FreeingClaim", text: &text };
-    let told = deployment.map(|deployment| event::on(deployment, "instance-projector", &note, now));
+    let report = deployment.map(|deployment| event::on(deployment, "instance-projector", &note, now));
     proof.delete(claim, |delete| {
-        Step::Local(match told {
-            Some(told) => delete.telling(told),
+        Step::Local(match report {
+            Some(report) => delete.telling(report),
             None => delete,
         })
     })
@@ -158,23 +156,23 @@ mod tests {
     }
 
     #[test]
-    fn only_the_claim_of_a_cell_that_is_provably_gone_is_freed() {
+    fn dead_claim_is_freed_only_if_its_cell_is_provably_gone() {
         type Edit = fn(&mut Value, &mut Value);
         assert!(frees(&observed(|_, _| ())));
         let cases: [(&str, Edit); 8] = [
-            ("nobody has taken the copy from the holder, who may be another hub's", |source, _| {
+            ("the copy was not taken over; the holder may be of another hub", |source, _| {
                 source["metadata"]["annotations"] = json!({});
             }),
-            ("it was taken from somebody else", |source, _| {
+            ("it was taken over from another cell", |source, _| {
                 source["metadata"]["annotations"][annotation::FORMER_CELL] = json!("older");
             }),
-            ("nobody waits", |source, _| source["status"]["conditions"][0]["reason"] = json!("PendingEvaluation")),
-            ("who waits is not the cell it is bound to", |source, _| {
+            ("no cell waits", |source, _| source["status"]["conditions"][0]["reason"] = json!("PendingEvaluation")),
+            ("another cell waits than the bound one", |source, _| {
                 source["metadata"]["labels"][label::CELL_UID] = json!("third");
             }),
             ("the holder is a member", |_, claim| claim["metadata"]["labels"][label::CELL_UID] = json!("third")),
             ("the waiting cell's own", |_, claim| claim["metadata"]["labels"][label::CELL_UID] = json!("new")),
-            ("the Go operator's, of whom nobody knows", |_, claim| {
+            ("the Go operator's, of an unknown cell", |_, claim| {
                 claim["metadata"]["labels"][label::CELL_UID] = Value::Null;
             }),
             ("for another namespace", |_, claim| {
@@ -193,12 +191,12 @@ mod tests {
             edit(&mut observed);
             frees(&observed)
         };
-        assert!(!unknown(|o| o.members = None), "a Cluster without an id may be anybody");
+        assert!(!unknown(|o| o.members = None), "a Cluster without an id may be any cell");
         assert!(!unknown(|o| o.bound = None), "where it is bound is not known");
-        assert!(!unknown(|o| o.claim = None), "it is gone");
+        assert!(!unknown(|o| o.claim = None), "there is no claim");
         assert!(
             !unknown(|o| o.members = Some(BTreeSet::from(["third".to_owned()]).into())),
-            "whoever waits is a member itself"
+            "the waiting cell must be a member"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Copies of Instances on the hub that pass from one cell to another.
+//! Hand-over of Instance copies on the hub from one cell to another.
 //!
-//! No cell writes what another holds: the hub's admission policy sees to it. A city that moved and a cell that was built
-//! anew get the copies of what they run by management's word, which rests on Karmada's binding and not on what cells say.
+//! No cell writes another cell's copies: the hub's admission policy prevents it. After a city has moved, or a cell was rebuilt,
+//! management gives the cell the copies of its Instances. Management decides by Karmada's binding, and not by what cells report.
 
 use std::borrow::Cow;
 
@@ -23,16 +23,16 @@ use crate::{
     },
 };
 
-/// Why it is not known to which cell a deployment is bound.
+/// Why the cell that a deployment is bound to is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unbound {
-    /// What Karmada makes of things is not known at present.
+    /// The state of the hub is unknown at present.
     Unseen,
-    /// The copy's owner is not there.
+    /// The copy's owner does not exist.
     NoOwner,
-    /// It has no binding, or one that is on its way out.
+    /// The deployment has no binding, or a terminating one.
     NoBinding,
-    /// It is bound to so many clusters.
+    /// The deployment is bound to this number of clusters.
     Clusters(usize),
     /// The Cluster of this name does not say which cell it is.
     Unnamed(String),
@@ -50,27 +50,28 @@ impl Unbound {
     }
 }
 
-/// Name of the deployment on the hub that a copy belongs to: its owner reference says so; or, of one without, as the Go
-/// operator wrote them at first, its label. What a cell of ours has marked always has an owner.
+/// Returns the name of the hub deployment that a copy belongs to, from its owner reference. A copy without an owner, as the Go
+/// operator first wrote them, has a label instead. A copy that our cells have marked always has an owner.
 pub fn deployment_of(copy: &Instance) -> Option<&String> {
     let labelled = || copy.labels().get(label::WORKLOAD_DEPLOYMENT_NAME).filter(|_| ownership::cell_of(copy).is_none());
     ownership::controller_of(copy).map_or_else(labelled, |owner| Some(&owner.name))
 }
 
-/// Whether this deployment, which has the name that [`deployment_of`] tells, is the one: not another by its name.
+/// True if the copy belongs to this deployment, and not to another one of the same name. The deployment has the name that
+/// [`deployment_of`] returns.
 pub fn is_of(copy: &Instance, deployment: &WorkloadDeployment) -> bool {
     ownership::controller_of(copy).is_none() || ownership::is_controlled_by(copy, deployment)
 }
 
-/// An Instance as its projection shows it, while another cell asks for its copy and does not get it: what the cell that holds
-/// it says of readiness may be about what does not run any more.
+/// Returns an Instance as its projection shows it while another cell asks for the copy and does not get it. The readiness that
+/// the present holder reports may be about an Instance that no longer runs.
 pub(super) fn shown<'a>(source: Cow<'a, Instance>, bound: Result<&str, &Unbound>, now: Timestamp) -> Cow<'a, Instance> {
     let Some(asking) = ownership::asking_cell(&*source) else { return source };
     let why = match bound {
-        Ok(bound) if bound == asking => return source, // it is handed over in the same look
-        // Who asks has no claim to it, and who holds it is right about what it says.
+        Ok(bound) if bound == asking => return source, // handed over in the same reconcile
+        // The asking cell has no right to the copy, and the holder's report is correct.
         Ok(bound) if ownership::cell_of(&*source).is_some_and(|holder| holder == bound) => return source,
-        // Nothing is known of it for a moment.
+        // The state of the hub is unknown for a moment.
         Err(Unbound::Unseen) => return source,
         Ok(_) => "Karmada has bound its deployment to another cell".to_owned(),
         Err(unbound) => unbound.words(),
@@ -80,7 +81,7 @@ pub(super) fn shown<'a>(source: Cow<'a, Instance>, bound: Result<&str, &Unbound>
     let conditions = shown.status.iter_mut().flat_map(|status| &mut status.conditions);
     for ready in conditions.filter(|c| c.type_ == condition::READY) {
         let verdict = Verdict::unknown(Reason::HandOverWaits, text.clone());
-        // Since when stays what the source says: time passes without a change.
+        // The transition time stays that of the source, so that time alone makes no change.
         *ready = Condition {
             last_transition_time: ready.last_transition_time.clone(),
             ..verdict.into_condition(&[], condition::READY, ready.observed_generation, now)
@@ -89,11 +90,11 @@ pub(super) fn shown<'a>(source: Cow<'a, Instance>, bound: Result<&str, &Unbound>
     Cow::Owned(shown)
 }
 
-/// Gives a copy to the cell that asks for it, when that is the cell to which Karmada has bound the copy's deployment;
-/// `bound` is the uid of that one, absent while it is not known or not one alone.
+/// Gives a copy to the cell that asks for it, if Karmada has bound the copy's deployment to that cell. `bound` is the uid of that
+/// cell. It is `None` while the cell is unknown, or not exactly one.
 ///
-/// That the cell asks is part of the proof: what Karmada noted of a cluster when it joined may be out of date, and then
-/// nobody asks under that uid.
+/// The cell's request is part of the proof. The uid that Karmada recorded when the cluster joined may be out of date. Then no
+/// cell asks with that uid.
 pub fn write(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
     let bound = bound.filter(|bound| ownership::asking_cell(copy).is_some_and(|asking| asking == bound))?;
     if copy.metadata.deletion_timestamp.is_some() || ownership::holder(copy, bound) == Holder::ThisCell {
@@ -102,7 +103,7 @@ pub fn write(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
     Some(give(copy, bound))
 }
 
-/// Gives a copy to a cell, and notes from whom it was taken.
+/// Gives a copy to a cell, and records its former cell.
 pub(super) fn give(copy: &Instance, to: &str) -> Write<Hub> {
     let metadata = json!({
         "labels": { label::CELL_UID: to },
@@ -120,19 +121,19 @@ mod tests {
     use crate::plan::Op;
 
     #[test]
-    fn one_that_waits_is_told_on_the_projection_and_the_source_is_not_judged() {
+    fn hand_over_that_waits_is_reported_on_projection() {
         let mut source = copy("old", Some("new"), false);
         source.status = serde_json::from_value(json!({ "conditions": [{
             "type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]}))
         .unwrap();
         let now = Timestamp::UNIX_EPOCH;
-        let of = |bound: Result<&str, &Unbound>| {
+        let reported = |bound: Result<&str, &Unbound>| {
             let shown = shown(Cow::Borrowed(&source), bound, now);
             let ready = &shown.status.as_ref().unwrap().conditions[0];
             (ready.reason.clone(), ready.message.clone())
         };
-        assert_eq!(of(Ok("new")).0, "Available", "it is handed over in the same look");
+        assert_eq!(reported(Ok("new")).0, "Available", "it is handed over in the same reconcile");
         for (bound, words) in [
             (Ok("third"), "another cell"),
             (Err(&Unbound::Unnamed("cell-dfw".into())), "Cluster cell-dfw has no spec.id"),
@@ -140,13 +141,13 @@ mod tests {
             (Err(&Unbound::NoBinding), "no ResourceBinding"),
             (Err(&Unbound::NoOwner), "is not there"),
         ] {
-            let (reason, message) = of(bound);
+            let (reason, message) = reported(bound);
             assert!(reason == "HandOverWaits" && message.contains(words), "{reason}: {message}");
         }
-        assert_eq!(of(Ok("old")).0, "Available", "it is where it belongs, whoever else asks");
-        assert_eq!(of(Err(&Unbound::Unseen)).0, "Available");
-        let nobody = copy("old", None, false);
-        assert!(matches!(shown(Cow::Borrowed(&nobody), Err(&Unbound::NoBinding), now), Cow::Borrowed(_)));
+        assert_eq!(reported(Ok("old")).0, "Available", "the bound cell holds it");
+        assert_eq!(reported(Err(&Unbound::Unseen)).0, "Available");
+        let unasked = copy("old", None, false);
+        assert!(matches!(shown(Cow::Borrowed(&unasked), Err(&Unbound::NoBinding), now), Cow::Borrowed(_)));
     }
 
     fn copy(holder: &str, asking: Option<&str>, leaving: bool) -> Instance {
@@ -167,15 +168,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_cell_that_the_deployment_is_bound_to_gets_a_copy_and_only_when_it_asks() {
+    fn hand_over_goes_only_to_bound_cell_that_asks() {
         for (what, holder, asking, leaving, bound, expected) in [
             ("the city moved", "old", Some("new"), false, Some("new"), true),
-            ("nobody asks", "old", None, false, Some("new"), false),
+            ("no cell asks", "old", None, false, Some("new"), false),
             ("another asks", "old", Some("thief"), false, Some("new"), false),
             ("the binding says otherwise", "old", Some("new"), false, Some("old"), false),
             ("where it is bound is not known", "old", Some("new"), false, None, false),
             ("it has it already", "new", Some("new"), false, Some("new"), false),
-            ("it is on its way out", "old", Some("new"), true, Some("new"), false),
+            ("it is terminating", "old", Some("new"), true, Some("new"), false),
         ] {
             let write = write(&copy(holder, asking, leaving), bound);
             assert_eq!(write.is_some(), expected, "{what}");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_of_the_deployment_that_its_owner_names_or_of_the_go_operators_its_label() {
+    fn copy_belongs_to_deployment_of_owner_or_go_operators_label() {
         let deployment = |uid: &str| -> WorkloadDeployment {
             serde_json::from_value(json!({
                 "metadata": { "name": "web", "namespace": "ns-1", "uid": uid },
@@ -202,7 +203,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let of = |cell: Option<&str>, owner: Option<&str>, label: Option<&str>| {
+        let placed = |cell: Option<&str>, owner: Option<&str>, label: Option<&str>| {
             let mut copy = copy("old", None, false);
             let labels = [(label::CELL_UID, cell), (label::WORKLOAD_DEPLOYMENT_NAME, label)];
             let labels = labels.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
@@ -217,15 +218,11 @@ mod tests {
             let name = deployment_of(&copy).cloned();
             (name.as_deref().map(str::to_owned), is_of(&copy, &deployment("w")), is_of(&copy, &deployment("anew")))
         };
-        let web = |of: bool, anew: bool| (Some("web".to_owned()), of, anew);
-        assert_eq!(of(Some("cell"), Some("web"), None), web(true, false));
-        assert_eq!(of(None, Some("web"), Some("api")), web(true, false), "an owner says more than a label");
-        assert_eq!(of(None, None, Some("web")), web(true, true));
-        assert_eq!(
-            of(Some("cell"), None, Some("web")).0,
-            None,
-            "a cell of ours writes an owner, which somebody took away"
-        );
-        assert_eq!(of(None, None, None).0, None);
+        let web = |same: bool, recreated: bool| (Some("web".to_owned()), same, recreated);
+        assert_eq!(placed(Some("cell"), Some("web"), None), web(true, false));
+        assert_eq!(placed(None, Some("web"), Some("api")), web(true, false), "an owner says more than a label");
+        assert_eq!(placed(None, None, Some("web")), web(true, true));
+        assert_eq!(placed(Some("cell"), None, Some("web")).0, None, "our cells write an owner, and a user removed it");
+        assert_eq!(placed(None, None, None).0, None);
     }
 }

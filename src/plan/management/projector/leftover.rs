@@ -1,9 +1,8 @@
-//! What a cell that is gone, or the Go operator, has left of Instances that the deployment's cell does not have.
+//! Copies and claims that a dead cell, or the Go operator, left of Instances that the deployment's cell does not have.
 //!
-//! Its copies on the hub are nobody's to take away, and nobody asks for them; and of its claims, nobody waits for those of
-//! Instances that nobody runs any more. Each is the only trace of the other: so the claim goes first, and the copy is given
-//! to the city's cell after that, which looks at its own cluster and takes the copy away. Of the Go operator's the copy alone
-//! goes: a claim of its does not say whose it is.
+//! No cell deletes such a copy, and none asks for it. No cell waits for the claim of an Instance that no longer runs. Each of the
+//! two is the only trace of the other. So the claim is deleted first. Then the copy is given to the city's cell, which checks its
+//! own cluster and deletes the copy. Of the Go operator only copies are cleaned up, because its claims do not name a cell.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +19,7 @@ use crate::{
     plan::{Hub, Plan, Project, Proof, Shared, Step, ownership},
 };
 
-/// Everything that is known of a copy that may be left over.
+/// Snapshot of a copy that may be left over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The copy, and the claim of its Instance.
@@ -28,28 +27,29 @@ pub struct Observed {
     pub left: dead_claim::Observed,
     /// All copies that name the deployment.
     pub siblings: Vec<Shared<Instance>>,
-    /// Whether a copy in its place that the Go operator had left was given away before.
+    /// True if a copy of the Go operator in the same place was given away before.
     #[serde(default)]
     pub given_before: bool,
 }
 
-/// A copy of the Go operator's that was given away is there again: whoever has written it lives, and it stays, since it
-/// would be given to and fro.
+/// A copy of the Go operator was given away, and exists again. Its writer is alive, so the copy is kept: it would be given back
+/// and forth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenAgain;
 
-/// Who has left a copy behind.
+/// Former holder that has left a copy behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former<'a> {
-    /// The cell with this uid, which is no member.
+    /// The cell with this uid, which is not a member.
     Cell(&'a str),
-    /// The Go operator, which writes no cell's uid: on a cell that is gone, or on the present one, from where its Instance went
-    /// while nobody was there to take the copy along.
+    /// The Go operator, which writes no cell's uid. The Instance was on a dead cell, or left the present one while no operator
+    /// ran that would delete the copy.
     GoOperator,
 }
 
-/// Who may have left a copy behind, as far as the copy tells: it is no member's, nobody asks for it, and by its ordinal it is
-/// none of those that the deployment asks for. What has no ordinal (somebody has made it by hand) may be anybody's who lives.
+/// Returns the former holder that may have left a copy behind, as far as the copy shows. The copy belongs to no member, no cell
+/// asks for it, and the deployment does not want its ordinal. A copy without an ordinal was created by hand, and its user may
+/// need it.
 pub fn suspected<'a>(
     source: &'a Instance,
     deployment: Option<&WorkloadDeployment>,
@@ -65,8 +65,8 @@ pub fn suspected<'a>(
     is_surplus.then_some(former)
 }
 
-/// Whether the copies beside a suspected one are worth a look: its deployment is bound to a member, which has answered the
-/// present spec with as many Instances as it asks for.
+/// True if the sibling copies of a suspected one are worth a check. Its deployment is bound to a member, which has answered the
+/// present spec with as many Instances as it wants.
 pub fn is_answered(
     deployment: &WorkloadDeployment,
     bound: Option<&String>,
@@ -77,14 +77,14 @@ pub fn is_answered(
 }
 
 impl Observed {
-    /// Who has left the copy behind, once it is proved that another is in its place.
+    /// Returns the former holder, once the deployment's cell is proved to have taken its place.
     ///
-    /// The deployment's cell holds the copies of all that the deployment asks for: what Karmada noted of a cluster may be out of
-    /// date, and then nobody lives under that uid, or somebody asks for them. The Go operator holds none.
+    /// The deployment's cell must hold the copies of all Instances that the deployment wants. Karmada's record of a cluster may
+    /// be out of date. Then no cell has the recorded uid, or a cell asks for the copies. The Go operator holds none.
     pub fn former(&self) -> Option<Former<'_>> {
         let dead_claim::Observed { source, deployment, bound, members, .. } = &self.left;
         let former = suspected(source, deployment.as_deref(), members.as_deref())?;
-        let deployment = deployment.as_deref().filter(|of| is_answered(of, bound.as_ref(), members.as_deref()))?;
+        let deployment = deployment.as_deref().filter(|wd| is_answered(wd, bound.as_ref(), members.as_deref()))?;
         let bound = bound.as_ref()?;
         let desired = deployment.spec.desired_replicas();
         let is_held = |copy: &&Shared<Instance>| {
@@ -97,19 +97,19 @@ impl Observed {
     }
 }
 
-/// Whether a copy is to stay with whom it is.
+/// True if a copy stays with its holder.
 fn stays(copy: &Instance) -> bool {
     copy.metadata.deletion_timestamp.is_none() && ownership::asking_cell(copy).is_none()
 }
 
-/// The place of a copy among those of a deployment; nothing where it is none of them.
+/// Returns the ordinal of a copy in its deployment. `None` if it belongs to another one.
 fn ordinal_of(copy: &Instance, deployment: &WorkloadDeployment) -> Option<u32> {
     let name = copy.name_any();
     let is_of_it = names::deployment_of_instance(&name) == Some(&*deployment.name_any());
     names::instance_ordinal(&name).filter(|_| is_of_it)
 }
 
-/// Whether the cell of a deployment has answered its present spec, with as many Instances as it asks for.
+/// True if the deployment's cell has answered the present spec, with exactly as many Instances as it wants.
 fn has_all_and_no_more(deployment: &WorkloadDeployment) -> bool {
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
     deployment.metadata.deletion_timestamp.is_none()

@@ -15,12 +15,12 @@ fn copy(name: &str, cell: &str) -> Value {
     })
 }
 
-type Edit = fn(&mut Told);
+type Edit = fn(&mut Snapshot);
 
 type Unlearn = fn(&mut Observed);
 
-/// Everything that one is told by.
-struct Told {
+/// Input of a case.
+struct Snapshot {
     copy: Value,
     siblings: Vec<Value>,
     deployment: Value,
@@ -31,8 +31,8 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> Shared<T> {
     Shared::from(serde_json::from_value::<T>(value).unwrap())
 }
 
-fn observed(edit: impl FnOnce(&mut Told)) -> Observed {
-    let mut told = Told {
+fn observed(edit: impl FnOnce(&mut Snapshot)) -> Observed {
+    let mut snapshot = Snapshot {
         copy: copy("web-2", "dead"),
         siblings: vec![copy("web-0", "new"), copy("web-1", "new"), copy("web-2", "dead")],
         deployment: json!({
@@ -55,18 +55,18 @@ fn observed(edit: impl FnOnce(&mut Told)) -> Observed {
             "spec": { "consumerRef": { "kind": "Project", "name": "x" }, "requests": [] },
         })),
     };
-    edit(&mut told);
+    edit(&mut snapshot);
     let left = dead_claim::Observed {
-        source: read(told.copy),
-        deployment: Some(read(told.deployment)),
+        source: read(snapshot.copy),
+        deployment: Some(read(snapshot.deployment)),
         bound: Some("new".into()),
         members: Some(BTreeSet::from(["new".to_owned(), "third".to_owned()]).into()),
-        claim: told.claim.map(read),
+        claim: snapshot.claim.map(read),
     };
-    Observed { left, siblings: told.siblings.into_iter().map(read).collect(), given_before: false }
+    Observed { left, siblings: snapshot.siblings.into_iter().map(read).collect(), given_before: false }
 }
 
-/// Whether the claim goes, and whether the copy is given away after that.
+/// Returns whether the claim is deleted, and whether the copy is given away after that.
 fn decided(observed: &Observed) -> (bool, bool) {
     let mut steps = plan(observed, Timestamp::UNIX_EPOCH).steps.into_iter();
     let mut next = steps.next();
@@ -86,19 +86,21 @@ fn decided(observed: &Observed) -> (bool, bool) {
     (freed, true)
 }
 
-/// Found by reading: the copy was given away, its new holder took it away, and with it went the only trace by which the
-/// claim could be freed: the tenant who scaled up later waited for ever.
+/// The new holder deleted the copy, which was the only trace to the claim. Nothing freed the claim, and a tenant who scaled up
+/// later waited forever.
 #[test]
-fn the_claim_of_a_cell_that_is_gone_goes_before_the_copy_that_tells_of_it() {
+fn leftover_claim_is_deleted_before_copy_is_given_away() {
     assert_eq!(decided(&observed(|_| ())), (true, true));
     let cases: [(&str, Edit); 4] = [
-        ("there is none", |told| told.claim = None),
-        ("another cell's", |told| told.claim.as_mut().unwrap()["metadata"]["labels"][label::CELL_UID] = json!("third")),
-        ("for another namespace", |told| {
-            told.claim.as_mut().unwrap()["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2");
+        ("there is none", |snapshot| snapshot.claim = None),
+        ("another cell's", |snapshot| {
+            snapshot.claim.as_mut().unwrap()["metadata"]["labels"][label::CELL_UID] = json!("third");
         }),
-        ("the Go operator's", |told| {
-            told.claim.as_mut().unwrap()["metadata"]["labels"].as_object_mut().unwrap().remove(label::CELL_UID);
+        ("for another namespace", |snapshot| {
+            snapshot.claim.as_mut().unwrap()["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2");
+        }),
+        ("the Go operator's", |snapshot| {
+            snapshot.claim.as_mut().unwrap()["metadata"]["labels"].as_object_mut().unwrap().remove(label::CELL_UID);
         }),
     ];
     for (name, edit) in cases {
@@ -106,59 +108,61 @@ fn the_claim_of_a_cell_that_is_gone_goes_before_the_copy_that_tells_of_it() {
     }
 }
 
-/// Found by reading: what a dead cell had shown of Instances that its successor does not have stayed for ever; and what a
-/// cell that lives had shown was given to a uid that nobody has.
+/// Copies of a dead cell stayed forever if its successor does not have their Instances. Copies of a live cell were given to a uid
+/// that no cell has.
 #[test]
-fn what_is_left_of_a_cell_that_is_gone_goes_to_the_one_that_has_all_and_no_more() {
+fn leftover_copy_without_full_proof_is_kept() {
     let cases: [(&str, Edit); 18] = [
-        ("somebody has made it by hand", |told| told.copy["metadata"]["name"] = json!("by-hand")),
-        ("it is of another deployment by its name", |told| told.copy["metadata"]["name"] = json!("api-2")),
-        ("one of the Go operator's that is asked for", |told| {
-            told.copy["metadata"]["name"] = json!("web-1");
-            drop(told.copy["metadata"]["labels"].take());
+        ("created by hand", |snapshot| snapshot.copy["metadata"]["name"] = json!("by-hand")),
+        ("it is of another deployment by its name", |snapshot| snapshot.copy["metadata"]["name"] = json!("api-2")),
+        ("one of the Go operator's that is asked for", |snapshot| {
+            snapshot.copy["metadata"]["name"] = json!("web-1");
+            drop(snapshot.copy["metadata"]["labels"].take());
         }),
-        ("the Go operator's, which has the others as well", |told| {
-            drop(told.copy["metadata"]["labels"].take());
-            drop(told.siblings[0]["metadata"]["labels"].take());
+        ("the Go operator's, which has the others as well", |snapshot| {
+            drop(snapshot.copy["metadata"]["labels"].take());
+            drop(snapshot.siblings[0]["metadata"]["labels"].take());
         }),
-        ("one that its successor counts, and asks for", |told| told.copy["metadata"]["name"] = json!("web-1")),
-        ("a member's, which may be cut off and run it", |told| {
-            told.copy["metadata"]["labels"][label::CELL_UID] = json!("third");
+        ("one that its successor counts, and asks for", |snapshot| snapshot.copy["metadata"]["name"] = json!("web-1")),
+        ("a member's, which may be cut off and run it", |snapshot| {
+            snapshot.copy["metadata"]["labels"][label::CELL_UID] = json!("third");
         }),
-        ("its own", |told| told.copy["metadata"]["labels"][label::CELL_UID] = json!("new")),
-        ("somebody asks", |told| {
-            told.copy["metadata"]["annotations"] = json!({ annotation::CLAIMED_BY_CELL: "third" });
+        ("its own", |snapshot| snapshot.copy["metadata"]["labels"][label::CELL_UID] = json!("new")),
+        ("another cell asks", |snapshot| {
+            snapshot.copy["metadata"]["annotations"] = json!({ annotation::CLAIMED_BY_CELL: "third" });
         }),
-        ("it goes", |told| told.copy["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
-        ("nobody shows anything under that uid", |told| told.siblings.clear()),
-        ("one of them is another's still", |told| {
-            told.siblings[1]["metadata"]["labels"][label::CELL_UID] = json!("dead");
+        ("it is terminating", |snapshot| {
+            snapshot.copy["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }),
-        ("who lives asks for what is left of a former uid", |told| {
-            told.siblings[1]["metadata"]["annotations"] = json!({ annotation::CLAIMED_BY_CELL: "anew" });
+        ("no copy has the bound cell's uid", |snapshot| snapshot.siblings.clear()),
+        ("one of them is another's still", |snapshot| {
+            snapshot.siblings[1]["metadata"]["labels"][label::CELL_UID] = json!("dead");
         }),
-        ("a liar's, of another namespace", |told| told.siblings[1]["metadata"]["namespace"] = json!("ns-2")),
-        ("of an earlier spec", |told| told.deployment["status"]["observedGeneration"] = json!(3)),
-        ("nobody has answered", |told| drop(told.deployment["status"].take())),
-        ("more are left there", |told| told.deployment["status"]["replicas"] = json!(3)),
-        ("none is wanted, so that nobody shows that he lives", |told| {
-            told.deployment["spec"]["scaleSettings"]["minReplicas"] = json!(0);
-            told.deployment["status"]["replicas"] = json!(0);
-            told.deployment["status"]["desiredReplicas"] = json!(0);
+        ("a live cell asks for copies of its former uid", |snapshot| {
+            snapshot.siblings[1]["metadata"]["annotations"] = json!({ annotation::CLAIMED_BY_CELL: "anew" });
         }),
-        ("the deployment goes", |told| {
-            told.deployment["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        ("a sibling in another namespace", |snapshot| snapshot.siblings[1]["metadata"]["namespace"] = json!("ns-2")),
+        ("of an earlier spec", |snapshot| snapshot.deployment["status"]["observedGeneration"] = json!(3)),
+        ("no cell has answered", |snapshot| drop(snapshot.deployment["status"].take())),
+        ("more are left there", |snapshot| snapshot.deployment["status"]["replicas"] = json!(3)),
+        ("none is wanted, so no cell proves that it lives", |snapshot| {
+            snapshot.deployment["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+            snapshot.deployment["status"]["replicas"] = json!(0);
+            snapshot.deployment["status"]["desiredReplicas"] = json!(0);
+        }),
+        ("the deployment is terminating", |snapshot| {
+            snapshot.deployment["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }),
     ];
     for (name, edit) in cases {
         assert_eq!(decided(&observed(edit)), (false, false), "{name}");
     }
     let unknown: [(&str, Unlearn); 5] = [
-        ("bound to nobody who is known", |of| of.left.bound = None),
-        ("nobody knows the members", |of| of.left.members = None),
-        ("bound to no member", |of| of.left.members = Some(BTreeSet::from(["third".to_owned()]).into())),
-        ("nobody knows the deployment", |of| of.left.deployment = None),
-        ("bound to another", |of| of.left.bound = Some("third".into())),
+        ("bound to an unknown cell", |observed| observed.left.bound = None),
+        ("the members are unknown", |observed| observed.left.members = None),
+        ("bound to no member", |observed| observed.left.members = Some(BTreeSet::from(["third".to_owned()]).into())),
+        ("the deployment is unknown", |observed| observed.left.deployment = None),
+        ("bound to another", |observed| observed.left.bound = Some("third".into())),
     ];
     for (name, edit) in unknown {
         let mut observed = observed(|_| ());
@@ -167,18 +171,18 @@ fn what_is_left_of_a_cell_that_is_gone_goes_to_the_one_that_has_all_and_no_more(
     }
 }
 
-/// Found by reading: an Instance of the Go operator's that was on its way out as the operators changed left its copy behind,
-/// which carries no cell's uid and was shown to the tenant until its deployment went.
+/// An Instance of the Go operator that was terminating while the operators changed left its copy behind. The copy has no cell's
+/// uid, and the tenant saw it until the deployment was deleted.
 #[test]
-fn a_copy_of_the_go_operators_goes_to_the_cell_that_has_all_and_no_more_and_no_claim_goes_by_it() {
-    assert_eq!(decided(&observed(|told| drop(told.copy["metadata"]["labels"].take()))), (false, true));
+fn leftover_copy_of_go_operator_is_given_away_without_a_claim() {
+    assert_eq!(decided(&observed(|snapshot| drop(snapshot.copy["metadata"]["labels"].take()))), (false, true));
 }
 
-/// Found by reading: two Go cells that both live would have had it given to and fro.
+/// Two live cells of the Go operator would have exchanged the copy without end.
 #[test]
-fn a_copy_of_the_go_operators_is_given_once_and_one_of_a_cell_that_is_gone_as_often_as_it_is_there() {
+fn leftover_copy_of_go_operator_is_given_away_only_once() {
     let again = |edit: Edit| Observed { given_before: true, ..observed(edit) };
-    let written_again = again(|told| drop(told.copy["metadata"]["labels"].take()));
+    let written_again = again(|snapshot| drop(snapshot.copy["metadata"]["labels"].take()));
     assert_eq!(decided(&written_again), (false, false));
     assert_eq!(plan(&written_again, Timestamp::UNIX_EPOCH).signals, [WrittenAgain]);
     assert_eq!(decided(&again(|_| ())), (true, true));

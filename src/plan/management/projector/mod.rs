@@ -1,4 +1,4 @@
-//! Controller `instance-projector`: the Instances that cells write back, shown in their projects.
+//! Plans of the controller `instance-projector`: the Instances that cells write back, shown in their projects.
 
 pub mod dead_claim;
 pub mod hand_over;

@@ -1,4 +1,4 @@
-//! Instances on the hub -> their read-only copies, the projections, in the project they belong to.
+//! Instances on the hub -> their projections, the read-only copies in the project.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,33 +23,32 @@ use crate::{
     },
 };
 
-/// Why a hub Instance cannot be shown to its tenant. It stays in quarantine until something of it, or of what it names,
-/// changes.
+/// Why a hub Instance cannot be shown to its tenant. It stays in quarantine until it changes, or an object that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quarantine {
-    /// It does not say which project it belongs to, or its namespace is not the one that project would have.
+    /// It does not name its project, or its namespace is not the hub namespace that the project would have.
     Unidentifiable,
-    /// It does not say which namespace of the project.
+    /// It does not name the project's namespace.
     MissingNamespaceLabel,
-    /// It does not say which deployment.
+    /// It does not name its deployment.
     MissingDeploymentName,
-    /// It names a project that is not known.
+    /// It names an unknown project.
     ProjectAbsent,
-    /// It names a deployment that the project has not.
+    /// It names a deployment that does not exist in the project.
     DeploymentAbsent,
-    /// Somebody has an Instance of his own in the project where it is to be shown.
+    /// The project has a user's own Instance in the place of the projection.
     PlaceTaken,
-    /// The project's API server finds it invalid.
+    /// The project's API server rejects it as invalid.
     Refused,
-    /// The project's admission denies it, or its API server has answered with another error for longer than the grace. Its
-    /// deployment reports it.
+    /// The project's admission denies it, or its API server has returned another error for longer than the grace. The deployment
+    /// reports it.
     Denied,
-    /// It, or what stands in its place, is larger than may be.
+    /// It is too large, or the object in its place is.
     TooLarge,
 }
 
 impl Quarantine {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 9] = [
         Self::Unidentifiable,
         Self::MissingNamespaceLabel,
@@ -62,7 +61,7 @@ impl Quarantine {
         Self::TooLarge,
     ];
 
-    /// Label of the gauge.
+    /// Value of the gauge's label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unidentifiable => "unidentifiable",
@@ -99,21 +98,21 @@ impl Quarantine {
     }
 }
 
-/// Where a hub Instance comes from and belongs, by its own word.
+/// Place in a project that a hub Instance claims to belong to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The project.
     pub project: ProjectName,
-    /// Its namespace.
+    /// Namespace in the project.
     pub namespace: String,
-    /// The deployment there.
+    /// Deployment in that namespace.
     pub deployment: String,
 }
 
-/// What a hub Instance says of where it belongs.
+/// Returns the origin that a hub Instance names.
 ///
 /// # Errors
-/// Why it cannot be placed.
+/// The cause of the quarantine.
 pub fn identify(instance: &Instance) -> Result<Origin, Quarantine> {
     let label = |key: &str| instance.labels().get(key).filter(|value| !value.is_empty());
     let project = label(label::UPSTREAM_CLUSTER)
@@ -124,48 +123,47 @@ pub fn identify(instance: &Instance) -> Result<Origin, Quarantine> {
     Ok(Origin { project, namespace: namespace.clone(), deployment: deployment.clone() })
 }
 
-/// Everything that is known about one place in a project. All of it is known: the caches behind it are filled.
+/// Snapshot of one place in a project. It is complete: the caches behind it are filled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The namespace in the project.
     pub namespace: String,
-    /// Name of the projection, and of what it shows.
+    /// Name of the projection, and of its source.
     pub name: String,
-    /// What is known of that namespace; absent when it is gone.
+    /// Facts of that namespace. `None` if it is gone.
     pub facts: Option<NamespaceFacts>,
     /// The hub Instance that belongs there.
     pub source: Option<Shared<Instance>>,
-    /// Hub Instances that name the place and lie in another namespace than the one that the hub keeps for it.
+    /// Hub Instances that name the place, and are not in its hub namespace.
     pub foreign: Vec<Shared<Instance>>,
     /// The deployment that the source names.
     pub deployment: Option<Shared<WorkloadDeployment>>,
     /// The projection.
     pub projection: Option<Shared<Instance>>,
-    /// True if the source or the projection is too large to be kept, and so what stands in it is not known.
+    /// True if the source or the projection is too large to be cached. Then its content is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub too_large: bool,
-    /// Uid of the cell that Karmada has bound the source's deployment to; absent while it is not known.
+    /// Uid of the cell that Karmada has bound the source's deployment to. `None` while it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
-    /// Why that is not known.
+    /// Why that cell is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbound: Option<Unbound>,
-    /// Uids of all Clusters of the hub; absent where one has none, or while they are not known.
+    /// Uids of the member cells. `None` while they are unknown, or if a cell has no uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Shared<BTreeSet<String>>>,
 }
 
-/// A hub Instance that cannot be shown, and why.
+/// A hub Instance that cannot be shown, and the cause.
 #[derive(Clone, Debug)]
 pub struct Misplaced {
     /// The Instance.
     pub instance: Shared<Instance>,
-    /// Why.
+    /// The cause.
     pub why: Quarantine,
 }
 
-/// Decides the writes for one place, and says who of those that name it cannot be shown there; nothing of it depends on
-/// the time.
+/// Decides the writes for one place, and which Instances that name it cannot be shown there. Time does not change the decision.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>, Misplaced> {
     let foreign = observed.foreign.iter().map(|instance| (instance, Quarantine::Unidentifiable));
     let (steps, misplaced) = match &observed.source {
@@ -176,15 +174,15 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>, Mis
         },
     };
     let misplaced = misplaced.into_iter().chain(foreign);
-    // Whose a copy is does not depend on whether it can be shown: it comes first, since the project may refuse the rest.
+    // The holder of a copy does not depend on the projection. The hand-over comes first, because the project may reject the rest.
     let handed = observed.source.as_deref().and_then(|source| hand_over::write(source, observed.bound.as_deref()));
     let steps = handed.map(Step::Remote).into_iter().chain(steps).collect();
     Plan::writes(steps).with(misplaced.map(|(instance, why)| Misplaced { instance: instance.clone(), why }))
 }
 
-/// Has the projection show `source`. `Err` says why it cannot.
+/// Returns the write that makes the projection show `source`, or the cause of the quarantine.
 fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option<Write<Project>>, Quarantine> {
-    // Derived, never believed: whoever can write one Instance on the hub could name any project's namespace.
+    // The namespace is derived: a client that can write one Instance on the hub could name any project's namespace.
     let derived = observed.facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
     if derived.is_some() && source.namespace() != derived {
         return Err(Quarantine::Unidentifiable);
@@ -209,20 +207,19 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
         manager: manager::PROJECTOR,
     };
     let write = instance_copy::ensure(&copy, observed.projection.as_deref());
-    // One that somebody has made is his, and not written over. It bears no mark of a projection, and so is none that we know.
+    // A user's own Instance is not overwritten. It has no mark of a projection, so it is not among the known ones.
     Ok(if observed.projection.is_none() { write.map(Write::yielding) } else { write })
 }
 
-/// The same place with what a live read has found in it, where that is a projection: one that has lost the label by which
-/// projections are watched is in no cache. Nothing where it is somebody's own.
+/// Returns the snapshot with the projection that a live read found. A projection without its label is in no cache. `None` if the
+/// Instance is a user's own.
 pub fn with_unlabelled(observed: &Observed, live: Instance) -> Option<Observed> {
     let deployment = observed.deployment.as_deref()?;
     ownership::is_projection_of(&live, deployment)
         .then(|| Observed { projection: Some(Shared::from(live)), ..observed.clone() })
 }
 
-/// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
-/// hub keeps for exactly this one.
+/// Deletes a projection without a source. A live read must first find the source gone from the place's hub namespace.
 fn remove(observed: &Observed) -> Vec<Step<Project, Hub>> {
     let projection = observed.projection.as_deref().filter(|projection| ownership::is_projection(projection));
     let (Some(projection), Some(facts)) = (projection, &observed.facts) else { return Vec::new() };
@@ -237,8 +234,8 @@ pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub
     event::on(instance, "instance-projector", &note, now)
 }
 
-/// Tells in the project, once, that an Instance which somebody has made keeps another from being shown; nothing where that is
-/// not the cause.
+/// Reports in the project, once, that a user's own Instance keeps another one from being shown. `None` if the cause is another
+/// one.
 pub fn tell_tenant(observed: &Observed, why: Quarantine, now: Timestamp) -> Option<Write<Project>> {
     let deployment = observed.deployment.as_deref().filter(|_| why == Quarantine::PlaceTaken)?;
     let text = format!(

@@ -54,7 +54,7 @@ fn observed(
     }
 }
 
-/// The steps for one place, or why what belongs there cannot be shown.
+/// Returns the steps for one place, or the cause of the quarantine.
 fn decide(observed: &Observed) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
     let decided = plan(observed, Timestamp::UNIX_EPOCH);
     let again = plan(&recorded(observed), Timestamp::UNIX_EPOCH);
@@ -66,7 +66,7 @@ fn decide(observed: &Observed) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
     }
 }
 
-fn look(
+fn steps_for(
     source: Option<&Instance>,
     deployment: Option<&WorkloadDeployment>,
     projection: Option<&Instance>,
@@ -75,7 +75,7 @@ fn look(
 }
 
 fn projection() -> Instance {
-    let steps = look(Some(&instance(|_| ())), Some(&deployment()), None).unwrap();
+    let steps = steps_for(Some(&instance(|_| ())), Some(&deployment()), None).unwrap();
     let [Step::Local(write)] = &steps[..] else { panic!("{steps:?}") };
     let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
     let mut made: Instance = serde_json::from_value(json!(body)).unwrap();
@@ -85,7 +85,7 @@ fn projection() -> Instance {
 }
 
 #[test]
-fn what_does_not_say_where_it_belongs_is_quarantined() {
+fn instance_without_origin_is_quarantined() {
     for (key, value, why) in [
         (label::UPSTREAM_CLUSTER, "", Quarantine::Unidentifiable),
         (label::UPSTREAM_CLUSTER, "shop", Quarantine::Unidentifiable),
@@ -99,34 +99,34 @@ fn what_does_not_say_where_it_belongs_is_quarantined() {
 }
 
 #[test]
-fn a_projection_is_owned_by_the_projects_own_deployment() {
+fn projection_is_owned_by_deployment_of_project() {
     let made = projection();
     assert_eq!(made.metadata.namespace.as_deref(), Some("default"));
     let owner = &made.owner_references()[0];
     assert_eq!((owner.uid.as_str(), owner.controller), ("p1", None));
     assert_eq!(made.labels()["app"], "web");
     let (source, wd) = (instance(|_| ()), deployment());
-    assert!(look(Some(&source), Some(&wd), Some(&made)).unwrap().is_empty(), "it stands");
+    assert!(steps_for(Some(&source), Some(&wd), Some(&made)).unwrap().is_empty(), "it is up to date");
     let mut edited = made;
     edited.spec.runtime.resources.instance_type = "big".into();
-    assert_eq!(look(Some(&source), Some(&wd), Some(&edited)).unwrap().len(), 1, "it is put back");
+    assert_eq!(steps_for(Some(&source), Some(&wd), Some(&edited)).unwrap().len(), 1, "it is put back");
 }
 
 #[test]
-fn nobody_gets_into_a_project_by_naming_it() {
+fn instance_in_foreign_namespace_is_quarantined() {
     let elsewhere = instance(|o| o["metadata"]["namespace"] = json!("ns-evil"));
-    assert_eq!(look(Some(&elsewhere), Some(&deployment()), None).unwrap_err(), Quarantine::Unidentifiable);
-    assert_eq!(look(Some(&instance(|_| ())), None, None).unwrap_err(), Quarantine::DeploymentAbsent);
+    assert_eq!(steps_for(Some(&elsewhere), Some(&deployment()), None).unwrap_err(), Quarantine::Unidentifiable);
+    assert_eq!(steps_for(Some(&instance(|_| ())), None, None).unwrap_err(), Quarantine::DeploymentAbsent);
 }
 
 #[test]
-fn nothing_new_is_made_for_what_is_leaving() {
+fn terminating_instance_gets_no_new_projection() {
     let leaving = instance(|o| o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
-    assert!(look(Some(&leaving), Some(&deployment()), None).unwrap().is_empty());
+    assert!(steps_for(Some(&leaving), Some(&deployment()), None).unwrap().is_empty());
     let mut wd = deployment();
     wd.metadata.deletion_timestamp = leaving.metadata.deletion_timestamp.clone();
-    assert!(look(Some(&instance(|_| ())), Some(&wd), None).unwrap().is_empty());
-    // Nothing new is taken in by a namespace that goes.
+    assert!(steps_for(Some(&instance(|_| ())), Some(&wd), None).unwrap().is_empty());
+    // A terminating namespace gets no new projection.
     let mut going = observed(Some(&instance(|_| ())), Some(&deployment()), None);
     assert_eq!(decide(&going).unwrap().len(), 1);
     going.facts.as_mut().unwrap().terminating = true;
@@ -134,7 +134,7 @@ fn nothing_new_is_made_for_what_is_leaving() {
 }
 
 #[test]
-fn what_claims_a_place_of_another_is_named_and_disturbs_nobody() {
+fn instance_claiming_foreign_place_is_signalled_and_affects_no_other() {
     let (own, thief) = (instance(|_| ()), instance(|o| o["metadata"]["namespace"] = json!("ns-evil")));
     for (source, steps) in [(Some(&own), 1), (None, 0)] {
         let foreign = vec![thief.clone().into()];
@@ -146,26 +146,26 @@ fn what_claims_a_place_of_another_is_named_and_disturbs_nobody() {
 }
 
 #[test]
-fn one_without_a_source_goes_after_a_live_read_and_only_if_it_is_ours() {
+fn projection_without_source_is_deleted_after_live_read() {
     let made = projection();
-    let steps = look(None, None, Some(&made)).unwrap();
+    let steps = steps_for(None, None, Some(&made)).unwrap();
     let [Step::Remote(confirm), Step::Local(delete)] = &steps[..] else { panic!("{steps:?}") };
     assert!(matches!(confirm.op, Op::ConfirmAbsent) && confirm.object.namespace == "ns-n1");
     assert!(matches!(&delete.op, Op::Delete { uid, .. } if uid == "x"));
     let mut tenants_own = made.clone();
     tenants_own.metadata.owner_references = None;
-    assert!(look(None, None, Some(&tenants_own)).unwrap().is_empty());
+    assert!(steps_for(None, None, Some(&tenants_own)).unwrap().is_empty());
     let mut unlabelled = made;
     unlabelled.metadata.labels = None;
-    assert!(look(None, None, Some(&unlabelled)).unwrap().is_empty());
+    assert!(steps_for(None, None, Some(&unlabelled)).unwrap().is_empty());
 }
 
-/// Found by reading: an Instance that a tenant had made where a projection belongs was written over.
+/// An Instance that a tenant had created in the place of a projection was overwritten.
 #[test]
-fn what_somebody_has_made_there_is_not_written_over_and_he_is_told() {
+fn instance_of_tenant_in_place_is_reported_and_not_overwritten() {
     let (source, wd) = (instance(|_| ()), deployment());
     let forces = |live: Option<&Instance>| {
-        let steps = look(Some(&source), Some(&wd), live).unwrap();
+        let steps = steps_for(Some(&source), Some(&wd), live).unwrap();
         let [Step::Local(Write { op: Op::Apply { force, .. }, .. })] = &steps[..] else { panic!("{steps:?}") };
         *force
     };
@@ -174,14 +174,14 @@ fn what_somebody_has_made_there_is_not_written_over_and_he_is_told() {
     assert!(!forces(None), "one that bears no mark of ours is in no cache");
     assert!(forces(Some(&edited)), "a projection is put back");
     let observed = observed(Some(&source), Some(&wd), None);
-    let told = tell_tenant(&observed, Quarantine::PlaceTaken, Timestamp::UNIX_EPOCH).unwrap();
-    assert!(format!("{told:?}").contains("wd-0"), "{told:?}");
+    let event = tell_tenant(&observed, Quarantine::PlaceTaken, Timestamp::UNIX_EPOCH).unwrap();
+    assert!(format!("{event:?}").contains("wd-0"), "{event:?}");
     assert!(tell_tenant(&observed, Quarantine::Unidentifiable, Timestamp::UNIX_EPOCH).is_none());
 }
 
-/// Found on servers: what had lost its label and was changed in the same moment was taken for somebody's own.
+/// A projection that lost its label and was changed at the same moment was taken for a user's own.
 #[test]
-fn a_projection_without_its_label_is_told_from_what_somebody_has_made() {
+fn projection_without_label_is_recognised_by_its_owner() {
     let (source, wd) = (instance(|_| ()), deployment());
     let observed = observed(Some(&source), Some(&wd), None);
     let mut unlabelled = projection();
@@ -204,9 +204,9 @@ fn a_projection_without_its_label_is_told_from_what_somebody_has_made() {
     }
 }
 
-/// Found by reading: a project that refused the projection kept the copy with the cell that does not run it any more.
+/// After a project rejected the projection, the copy stayed with the cell that no longer runs the Instance.
 #[test]
-fn a_copy_is_handed_over_before_the_project_is_asked() {
+fn copy_is_handed_over_before_projection_is_written() {
     let source = instance(|object| {
         object["metadata"]["labels"][label::CELL_UID] = json!("old");
         object["metadata"]["annotations"] = json!({ annotation::CLAIMED_BY_CELL: "new" });

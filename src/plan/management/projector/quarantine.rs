@@ -1,11 +1,11 @@
-//! When a hub Instance that cannot be shown in a project is put into quarantine and reported: once, and only after what
-//! is missing has had the time to come.
+//! Quarantine of hub Instances that cannot be shown in a project. Each is reported once, after a grace in which missing objects
+//! may arrive.
 
 use std::time::{Duration, Instant};
 
 use super::projection::Quarantine;
 
-/// What is remembered of a hub Instance that cannot be shown.
+/// Record of a hub Instance that cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     uid: String,
@@ -15,25 +15,25 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Why it is in quarantine; nothing before that has been reported.
+    /// Returns the cause of the quarantine. `None` until it has been reported.
     pub fn reported_as(&self) -> Option<Quarantine> {
         self.reported.then_some(self.why)
     }
 }
 
-/// What is to be done about a hub Instance that cannot be shown.
+/// Action for a hub Instance that cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Nothing: it has been reported.
+    /// It has been reported.
     Already,
-    /// It is to be reported now.
+    /// Report it now.
     Now,
-    /// It may still find its place: look again after this long.
+    /// Check it again after this time: its place may still appear.
     After(Duration),
 }
 
-/// Judges an Instance by what was remembered of it (`before`); answers with what is to be remembered from now on.
-/// Another object of its name, or another cause, begins anew. `grace`: how long it must have had no place.
+/// Judges an Instance by its earlier record (`before`), and returns its new record. Another object of the same name, or another
+/// cause, starts a new grace. `grace`: how long the Instance must have been without a place.
 pub fn judge(before: Option<&Entry>, uid: &str, why: Quarantine, grace: Duration, now: Instant) -> (Entry, Report) {
     let same = before.filter(|entry| entry.uid == uid && entry.why == why);
     let since = same.map_or(now, |entry| entry.since);
@@ -52,19 +52,19 @@ mod tests {
     use crate::timing::some_moment;
 
     #[test]
-    fn it_is_reported_once_and_not_before_its_grace() {
+    fn quarantined_instance_is_reported_once_after_its_grace() {
         use Quarantine::{DeploymentAbsent, ProjectAbsent};
         let (start, grace) = (some_moment(), Duration::from_secs(5));
         let at = |seconds| start + Duration::from_secs(seconds);
         let after = |seconds| Report::After(Duration::from_secs(seconds));
         let mut entry: Option<Entry> = None;
         for (second, uid, why, expected, what) in [
-            (0, "a", DeploymentAbsent, after(5), "what it lacks may be on its way"),
-            (3, "a", DeploymentAbsent, after(2), "the time counts from the first look"),
-            (4, "a", ProjectAbsent, after(5), "another cause begins anew"),
+            (0, "a", DeploymentAbsent, after(5), "the missing object may arrive"),
+            (3, "a", DeploymentAbsent, after(2), "the time counts from the first reconcile"),
+            (4, "a", ProjectAbsent, after(5), "another cause starts a new grace"),
             (9, "a", ProjectAbsent, Report::Now, "its grace is over"),
             (10, "a", ProjectAbsent, Report::Already, "once is enough"),
-            (11, "b", ProjectAbsent, after(5), "a namesake begins anew"),
+            (11, "b", ProjectAbsent, after(5), "a recreated object starts a new grace"),
             (99, "b", ProjectAbsent, Report::Now, "late, but once"),
             (99, "b", ProjectAbsent, Report::Already, "once is enough"),
         ] {
