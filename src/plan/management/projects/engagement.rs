@@ -1,71 +1,71 @@
-//! Which projects are worked on, and which are known not to exist.
+//! Lifecycle of projects: the ones that the operator works on, and the ones that are known not to exist.
 
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Kind;
 
-/// What discovery knows of a project.
+/// Existence of a project, as discovery knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existence {
-    /// There is such a project, or one that cannot be read.
+    /// The project exists. It may be unreadable.
     Exists,
-    /// Nobody knows: discovery does not follow the projects at present, or there is none to ask.
+    /// Discovery does not follow the projects at present, or is not configured.
     Unknown,
-    /// There is no such project, which would be one of this kind.
+    /// The project does not exist. An object of this kind would represent it.
     Absent(Kind),
 }
 
-/// What is known of the original of a hub namespace.
+/// State of the namespace that a hub namespace mirrors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mirrored {
-    /// Nobody knows at present.
+    /// The state is not known at present.
     Unknown,
     /// The project has the namespace, with the uid in the hub namespace's name.
     Lives,
-    /// There is no such project, which would be one of this kind.
+    /// The project does not exist. An object of this kind would represent it.
     ProjectGone(Kind),
     /// The project has no namespace of that name with that uid.
     NamespaceGone,
 }
 
-/// What is kept of a project where projects are discovered.
+/// Facts of a discovered project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectFacts {
-    /// Its uid: another project of its name has another.
+    /// Uid. A recreated project of the same name gets another one.
     pub uid: String,
-    /// Whether its control plane can be worked with.
+    /// True if its control plane is ready.
     pub ready: bool,
-    /// Whether it is on its way out.
+    /// True if it is terminating.
     pub terminating: bool,
 }
 
-/// What is known of one project.
+/// Snapshot of one project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What it says; nothing when it is gone, or cannot be read.
+    /// Facts of the project. `None` if it is gone or unreadable.
     pub facts: Option<ProjectFacts>,
-    /// Whether it is there, be it readable or not.
+    /// True if the project exists, readable or not.
     pub is_there: bool,
-    /// The uid of the project of this name that is worked on, if one is.
+    /// Uid of the engaged project of this name. `None` if none is engaged.
     pub engaged: Option<String>,
 }
 
-/// What becomes of a project.
+/// Decision about a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is worked on from now on.
+    /// Start working on it.
     Engage,
-    /// It is gone, and let go.
+    /// Stop working on it: it is gone.
     Disengage,
-    /// The one that is worked on is gone, and let go; its namesake is worked on from now on.
+    /// Stop working on the engaged project, which is gone, and start with the new one of the same name.
     Replace,
-    /// It stays as it is.
+    /// Change nothing.
     Stay,
 }
 
-/// A project is worked on from when it is ready until it is gone: one that is on its way out still has deployments to
-/// be finalised, and one whose readiness flickers must not lose what is known of it. One that is there and cannot be read
-/// is not gone: its watch reports it, and it stays as it is.
+/// Decides whether the operator works on a project. It does from when the project is ready until the project is gone. A
+/// terminating project still has deployments to finalize. A project that becomes unready keeps its caches. A project that exists
+/// and is unreadable is not gone: its watch reports it, and nothing changes.
 pub fn decide(observed: &Observed) -> Decision {
     let Some(facts) = &observed.facts else {
         return if observed.is_there { Decision::Stay } else { Decision::Disengage };
@@ -79,18 +79,18 @@ pub fn decide(observed: &Observed) -> Decision {
     }
 }
 
-/// What discovery knows, where there is any.
+/// State of discovery for one project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discovery {
-    /// What a project is there.
+    /// Kind of object that represents a project.
     pub kind: Kind,
-    /// Whether it has the project, be it readable or not.
+    /// True if discovery has the project, readable or not.
     pub has_it: bool,
-    /// Whether it follows the projects at present.
+    /// True if discovery follows the projects at present.
     pub live: bool,
 }
 
-/// Whether a project exists. One that is worked on does; that one does not is only known while discovery follows them.
+/// Returns the existence of a project. An engaged project exists. Absence is known only while discovery follows the projects.
 pub fn existence(engaged: bool, discovery: Option<Discovery>) -> Existence {
     match discovery {
         _ if engaged => Existence::Exists,
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_is_engaged_from_ready_to_gone() {
+    fn project_from_ready_until_gone_is_engaged() {
         let facts = |ready, terminating| Some(ProjectFacts { uid: "u".into(), ready, terminating });
         for (facts, is_there, idle, engaged) in [
             (facts(true, false), true, Decision::Engage, Decision::Stay),
@@ -122,9 +122,9 @@ mod tests {
         }
     }
 
-    /// Found by reading: a project that was deleted and made anew while no event could tell kept the caches of the old one.
+    /// A project that was deleted and recreated without an event kept the caches of the deleted one.
     #[test]
-    fn a_namesake_is_another_project() {
+    fn project_recreated_with_same_name_replaces_the_engaged_one() {
         let facts = |ready| Some(ProjectFacts { uid: "new".into(), ready, terminating: false });
         for (ready, expected) in [(true, Decision::Replace), (false, Decision::Disengage)] {
             let observed = Observed { facts: facts(ready), is_there: true, engaged: Some("old".into()) };
@@ -133,16 +133,16 @@ mod tests {
     }
 
     #[test]
-    fn absent_is_only_what_discovery_knows_to_be() {
+    fn project_is_absent_only_if_live_discovery_lacks_it() {
         let kind = Kind::ProjectControlPlane;
-        let of = |has_it, live| Some(Discovery { kind, has_it, live });
+        let discovered = |has_it, live| Some(Discovery { kind, has_it, live });
         for (engaged, discovery, expected) in [
-            (true, of(false, true), Existence::Exists),
+            (true, discovered(false, true), Existence::Exists),
             (true, None, Existence::Exists),
-            (false, of(true, true), Existence::Exists),
-            (false, of(true, false), Existence::Exists),
-            (false, of(false, true), Existence::Absent(kind)),
-            (false, of(false, false), Existence::Unknown),
+            (false, discovered(true, true), Existence::Exists),
+            (false, discovered(true, false), Existence::Exists),
+            (false, discovered(false, true), Existence::Absent(kind)),
+            (false, discovered(false, false), Existence::Unknown),
             (false, None, Existence::Unknown),
         ] {
             assert_eq!(existence(engaged, discovery), expected, "engaged: {engaged}, {discovery:?}");

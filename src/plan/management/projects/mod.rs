@@ -1,4 +1,4 @@
-//! Projects that come and go, and what protects the data of one from another.
+//! New and deleted projects, and the protection of one project's data from another.
 
 pub mod engagement;
 pub mod rival;

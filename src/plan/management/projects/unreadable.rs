@@ -1,4 +1,4 @@
-//! What cannot be read is told on the object itself, for nobody looks after it meanwhile.
+//! Events on objects that the operator cannot read. They are reported on the object itself, because no controller handles it.
 
 use jiff::Timestamp;
 
@@ -13,30 +13,30 @@ use crate::{
     },
 };
 
-/// Most characters of the decoder's words that are passed on.
+/// Maximum number of characters that an Event repeats of the decoder's error.
 const MAX_WORDS: usize = 512;
 
-/// Says on an object that it cannot be read. `why`: in the decoder's words.
+/// Reports on an object that it cannot be read. `why` is the decoder's error.
 pub fn object<P>(object: &Object, version: &ObjectVersion, why: &str, now: Timestamp) -> Write<P> {
     let why: String = why.chars().take(MAX_WORDS).collect();
     let text = format!(
         "this operator cannot read the object, and leaves it as it is, with all that may depend on it; it was written by another \
          version, or under another definition: {why}"
     );
-    tell(object, version, &text, now)
+    report(object, version, &text, now)
 }
 
-/// Says on a companion that nobody can say who uses it.
+/// Reports on a companion that its users are unknown.
 pub fn users(companion: &Object, version: &ObjectVersion, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "annotation {} is empty or cannot be read, so that nobody knows who uses this copy: it is kept; delete it to have it \
          made anew where it is used",
         annotation::REFERENCED_BY
     );
-    tell(companion, version, &text, now)
+    report(companion, version, &text, now)
 }
 
-/// Says on a hub namespace that nobody can say what it mirrors.
+/// Reports on a hub namespace that the namespace it mirrors is unknown.
 pub fn mirrored(namespace: &Object, version: &ObjectVersion, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "labels {} and {} are gone, and no project is known whose namespace this mirrors: what it holds is kept; put them \
@@ -44,10 +44,10 @@ pub fn mirrored(namespace: &Object, version: &ObjectVersion, now: Timestamp) -> 
         label::UPSTREAM_CLUSTER,
         label::UPSTREAM_NAMESPACE
     );
-    tell(namespace, version, &text, now)
+    report(namespace, version, &text, now)
 }
 
-fn tell<P>(object: &Object, version: &ObjectVersion, text: &str, now: Timestamp) -> Write<P> {
+fn report<P>(object: &Object, version: &ObjectVersion, text: &str, now: Timestamp) -> Write<P> {
     let note = Note { severity: Severity::Warning, reason: Reason::Unreadable, action: "Reading", text };
     event::once(object, version, "reading", (&note, ""), now)
 }
@@ -61,10 +61,10 @@ mod tests {
     };
 
     #[test]
-    fn it_is_told_on_the_object_and_in_bounds() {
-        let of = Object::named::<WorkloadDeployment>("shop", "bad");
+    fn unreadable_object_gets_event_of_bounded_length() {
+        let deployment = Object::named::<WorkloadDeployment>("shop", "bad");
         let event: Write<Project> =
-            object(&of, &ObjectVersion::new("u", "3"), &"x".repeat(9_000), Timestamp::UNIX_EPOCH);
+            object(&deployment, &ObjectVersion::new("u", "3"), &"x".repeat(9_000), Timestamp::UNIX_EPOCH);
         let Op::Create { body, .. } = &event.op else { panic!("{event:?}") };
         assert_eq!((&body["regarding"]["name"], &body["regarding"]["uid"]), (&"bad".into(), &"u".into()));
         assert_eq!(body["note"].as_str().unwrap().matches('x').count(), MAX_WORDS);
