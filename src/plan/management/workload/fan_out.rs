@@ -29,41 +29,42 @@ use crate::{
     timing::Timing,
 };
 
-/// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
+/// Snapshot of one Workload. It is complete: the stores behind it are filled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The Workload.
     pub workload: Shared<Workload>,
-    /// Deployments that name its uid, also those that only pretend to be part of it.
+    /// Deployments that name its uid. Some may only pretend to be part of it.
     pub deployments: Vec<Shared<WorkloadDeployment>>,
-    /// What there is in its namespace under the names that its placements make ([`placement::names`]), whoever owns it.
+    /// Existing deployments of its namespace under the names that its placements make ([`placement::names`]), of any owner.
     pub named: BTreeMap<String, Shared<WorkloadDeployment>>,
-    /// Those of its cities that the project's LocationBindings open to it.
+    /// Its cities that the project's LocationBindings open to it.
     pub bound: BTreeSet<CityCode>,
-    /// Uid of the Workload's namespace, when the namespace has been seen.
+    /// Uid of the Workload's namespace. `None` until the namespace has been seen.
     pub namespace_uid: Option<String>,
-    /// Those of its template's Networks that are in its namespace; only with the network feature.
+    /// Networks of its template that exist in its namespace. `None` without the network feature.
     pub networks: Option<BTreeSet<String>>,
-    /// Why LocationBindings cannot be read at present: `bound` is as it was read last.
+    /// Why LocationBindings cannot be read at present. Then `bound` is the last known state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locations_fail: Option<String>,
-    /// Names of deployments of its namespace that cannot be read, and may be its own; only of one that is being deleted.
+    /// Names of unreadable deployments in its namespace, which may be its own. Only of a Workload that is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
-    /// Whether all that is to be written to the deployments waits, since the API server does not keep it or somebody takes it
-    /// back: they are as near to what is wanted as they can be.
+    /// True if all due writes to the deployments wait, because the API server does not keep them, or another client reverts them.
+    /// The deployments are as close to the wanted state as they can be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub contested: bool,
-    /// How long to wait for what.
+    /// Waiting periods.
     pub timing: Timing,
 }
 
 /// Decides the writes for one Workload.
 ///
-/// The status is written only once the deployments are as they should be, or as they can be, so that `observedGeneration` never
-/// runs ahead.
-/// Deployments that exist are changed and deleted only for a Workload that a live read finds as it was judged: they may have
-/// been made for a later spec. That read comes once, after what is created.
+/// The status is written only once the deployments are as they should be, or as close to it as they can be. So
+/// `observedGeneration` never runs ahead.
+///
+/// Existing deployments may have been made for a later spec. They are changed and deleted only after a live read finds the
+/// Workload as it was judged. That read is made once, after all creates.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     let workload = &*observed.workload;
     let ours = ours(observed);
@@ -74,7 +75,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     writes.extend(ensure_finalizer(workload));
     let missing = missing_networks(observed);
     if !missing.is_empty() {
-        // Nothing is made for networks that are not there, and what runs is left alone.
+        // No deployment is created for missing networks, and existing ones are not changed.
         let text = format!("Unable to find networks: {}", missing.into_iter().collect::<Vec<_>>().join(", "));
         writes.extend(workload_status::blocked(workload, Verdict::no(Reason::NetworkNotFound, text), now));
         return Plan::writes(writes);
@@ -106,7 +107,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     Plan::until(writes, next)
 }
 
-/// What becomes of each placement. A city that is not open may have been opened since LocationBindings were read last.
+/// Judges each placement. A closed city may have been opened since LocationBindings were last read.
 fn outcomes(observed: &Observed) -> Vec<PlacementOutcome> {
     let mut outcomes = placement::outcomes(&observed.workload, &observed.named, &observed.bound);
     if let Some(why) = &observed.locations_fail {
@@ -117,8 +118,8 @@ fn outcomes(observed: &Observed) -> Vec<PlacementOutcome> {
     outcomes
 }
 
-/// The status of a Workload of which nothing can be decided, as the project's API server does not show what that takes: a watch
-/// fails, for so long.
+/// Returns the status of a Workload that cannot be decided, because a watch of the project's API server fails. `lasted`: how long
+/// the watch has failed.
 pub fn unread(
     workload: &Workload,
     why: &str,
@@ -134,11 +135,11 @@ pub fn unread(
     due.then(|| workload_status::blocked(workload, Verdict::unknown(Reason::ProjectRefused, text), now)).flatten()
 }
 
-/// The status that reports what was refused, or nothing when it stands already. `observedGeneration` stays behind.
+/// Returns the status that reports rejected writes. `None` if it is up to date. `observedGeneration` stays behind.
 pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Option<Write<Project>> {
     let workload = &*observed.workload;
     let outcomes = if workload.metadata.deletion_timestamp.is_some() {
-        // It is on its way out: where it could run is of no interest any more.
+        // A terminating Workload needs no cities any more.
         workload.spec.placements.iter().map(|_| PlacementOutcome::default()).collect()
     } else {
         outcomes(observed)
@@ -150,17 +151,18 @@ pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Opti
     workload_status(workload, &ours(observed), &outcomes, &refused, now)
 }
 
-/// The deployments that the Workload controls; anybody can write its uid into a spec.
+/// Deployments that the Workload controls. Any client can write the Workload's uid into a spec.
 fn ours(observed: &Observed) -> Vec<&WorkloadDeployment> {
     let deployments = observed.deployments.iter().map(|deployment| &**deployment);
     deployments.filter(|deployment| ownership::is_controlled_by(*deployment, &*observed.workload)).collect()
 }
 
-/// Deployments first, the Workload's own finalizer when none is left. Their events enqueue it again. While one cannot be read
-/// nobody knows whether it is the Workload's.
+/// Deletes the deployments, and releases the Workload's finalizer when none is left. Events of the deployments enqueue the
+/// Workload again. An unreadable deployment may be the Workload's, so the finalizer is kept.
 ///
-/// Where the deletion is to orphan them they stay: garbage collection takes their owner references off, and only then its own
-/// finalizer. A look after that, at deployments of before, deletes none either: their versions are others by then.
+/// If the deletion orphans the deployments, they are kept. Garbage collection removes their owner references first, and its own
+/// finalizer after that. A later reconcile with an older state of the deployments deletes none, because their versions have
+/// changed.
 fn delete(observed: &Observed, ours: &[&WorkloadDeployment], now: Timestamp) -> Plan<Write<Project>> {
     let (workload, unreadable) = (&*observed.workload, &observed.unreadable[..]);
     if workload.finalizers().iter().any(|held| held == finalizer::ORPHAN) {
@@ -177,12 +179,12 @@ fn delete(observed: &Observed, ours: &[&WorkloadDeployment], now: Timestamp) -> 
     deletes.into_iter().collect()
 }
 
-/// The Networks that a Workload's template names. A reference's own namespace does not count.
+/// Networks that a Workload's template names. The namespace in a reference is ignored.
 pub fn networks(workload: &Workload) -> impl Iterator<Item = &String> {
     workload.spec.template.spec.network_interfaces.iter().map(|interface| &interface.network.name)
 }
 
-/// Networks that the template names and the Workload's namespace has not.
+/// Networks that the template names, and that do not exist in the Workload's namespace.
 fn missing_networks(observed: &Observed) -> BTreeSet<&str> {
     let Some(known) = &observed.networks else { return BTreeSet::new() };
     networks(&observed.workload).filter(|name| !known.contains(*name)).map(String::as_str).collect()
@@ -193,7 +195,7 @@ fn ensure_finalizer(workload: &Workload) -> Option<Write<Project>> {
     Write::ensure_fields(manager::WORKLOAD, fields, workload)
 }
 
-/// Deployments of this Workload that no valid placement wants. Those of an invalid placement are left alone.
+/// Deployments of this Workload that no valid placement wants. Those of an invalid placement are kept.
 fn surplus<'a>(
     workload: &Workload,
     ours: &[&'a WorkloadDeployment],
@@ -213,7 +215,7 @@ fn surplus<'a>(
         .filter(move |wd| !desired.contains(&wd.name_any()))
 }
 
-/// What all deployments of a Workload are to run, held once for all writes of a plan.
+/// Template of all deployments of a Workload, held once for all writes of a plan.
 struct Template {
     typed: Shared<InstanceTemplateSpec>,
     json: Shared<Value>,
@@ -223,14 +225,14 @@ impl Template {
     fn of(workload: &Workload) -> Self {
         let mut typed = workload.spec.template.clone();
         if typed.spec.controller.is_some() {
-            typed.spec.controller = None; // the cell's to write, never the tenant's
+            typed.spec.controller = None; // written by the cell, never by the tenant
         }
         Self { json: json!(typed).into(), typed }
     }
 }
 
-/// The writes that give a city its deployment. Its spec is made from the Workload alone: what others wrote into it is taken
-/// over first, so that the apply is all there is to a change. One that nobody controls becomes the Workload's by the same apply.
+/// Returns the writes that give a city its deployment. Its spec is made only from the Workload. Fields that others wrote are
+/// taken over first, so that the apply makes the whole change. The same apply adopts a deployment without a controller.
 fn ensure_deployment(
     observed: &Observed,
     (placement, template): (&Placement, &Template),
@@ -241,7 +243,7 @@ fn ensure_deployment(
     let workload = &*observed.workload;
     let live = observed.named.get(name).map(|deployment| &**deployment);
     if live.is_some_and(|wd| wd.metadata.deletion_timestamp.is_some()) {
-        return (Vec::new(), Next::Await); // it is made anew when it is gone; its event enqueues the Workload
+        return (Vec::new(), Next::Await); // recreated after its deletion; that event enqueues the Workload
     }
     let spec = WorkloadDeploymentSpec {
         workload_ref: WorkloadRef { name: workload.name_any(), uid: workload.uid().unwrap_or_default() },
@@ -262,7 +264,7 @@ fn ensure_deployment(
         },
     });
     if let Some(uid) = &observed.namespace_uid {
-        // What the federator would otherwise add in a write of its own.
+        // Otherwise the federator would add this with another write.
         for (key, value) in federate::bond(&names::hub_namespace(uid)) {
             fields["metadata"][key] = value;
         }
@@ -270,7 +272,8 @@ fn ensure_deployment(
     let namespace = workload.namespace().unwrap_or_default();
     let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
     let write = write.map(|write| write.sharing(&template.json));
-    // One that somebody has made since we looked is theirs, or of a later Workload: the next look finds it, and says so.
+    // A deployment created since the snapshot belongs to another owner, or to a later Workload. The next reconcile finds and
+    // reports it.
     let write = if live.is_none() { write.map(|write| write.yielding().creating()) } else { write };
     let Some(live) = live else { return (write.into_iter().collect(), Next::Await) };
     let taking = whole_spec::take_over(manager::WORKLOAD, "workload", live, observed.timing.takeover_pause, now);

@@ -34,16 +34,16 @@ fn placement(name: &str, cities: &[&str]) -> Value {
     json!({ "name": name, "cityCodes": cities, "scaleSettings": { "minReplicas": 1 } })
 }
 
-/// A project as the planner sees it, and what its writes make of it.
+/// A project as the planner sees it, with the results of the planner's writes.
 #[derive(Default)]
 struct World {
     deployments: HashMap<String, Arc<WorkloadDeployment>>,
     bound: BTreeSet<CityCode>,
-    /// Networks of the namespace; nothing without the network feature.
+    /// Networks of the namespace. `None` without the network feature.
     networks: Option<Vec<String>>,
-    /// Whether all that is due is of no use.
+    /// True if another client reverts all due writes.
     contested: bool,
-    /// Why LocationBindings are not known as they are at present.
+    /// Why LocationBindings cannot be read at present.
     locations_fail: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl World {
         steps
     }
 
-    /// Plans and carries out, until nothing but the status is left to do; returns the status.
+    /// Plans and applies until only the status is left to write. Returns the status.
     fn settle(&mut self, workload: &Workload) -> Value {
         for _ in 0..5 {
             let writes = self.plan(workload);
@@ -111,7 +111,7 @@ impl World {
 }
 
 #[test]
-fn each_bound_city_gets_a_deployment_stamped_for_the_federator() {
+fn workload_gets_a_federated_deployment_in_each_bound_city() {
     let mut world = World::with(&["dfw", "ord"]);
     let status = world.settle(&workload(&json!([placement("a", &["DFW"]), placement("b", &["dfw", "ord"])])));
     assert_eq!(world.names(), ["web-a-dfw", "web-b-dfw", "web-b-ord"]);
@@ -126,7 +126,7 @@ fn each_bound_city_gets_a_deployment_stamped_for_the_federator() {
 }
 
 #[test]
-fn only_the_first_apply_of_a_deployment_yields_to_whoever_made_one_meanwhile() {
+fn deployment_first_apply_yields_and_later_ones_force() {
     let mut world = World::with(&["dfw"]);
     let workload = workload(&json!([placement("a", &["dfw"])]));
     let forced = |writes: &[Write<Project>]| -> Vec<bool> {
@@ -140,7 +140,7 @@ fn only_the_first_apply_of_a_deployment_yields_to_whoever_made_one_meanwhile() {
 }
 
 #[test]
-fn a_city_or_placement_that_is_dropped_goes() {
+fn deployment_of_removed_city_or_placement_is_deleted() {
     let mut world = World::with(&["dfw", "ord"]);
     world.settle(&workload(&json!([placement("a", &["dfw", "ord"]), placement("b", &["dfw"])])));
     world.settle(&workload(&json!([placement("a", &["ord"])])));
@@ -148,7 +148,7 @@ fn a_city_or_placement_that_is_dropped_goes() {
 }
 
 #[test]
-fn invalid_placements_are_reported_and_left_as_they_are() {
+fn invalid_placement_is_reported_and_its_deployments_are_kept() {
     let long = "p".repeat(60);
     for (placements, word) in [
         (json!([placement("a", &["dfw", "DFW"])]), "listed twice"),
@@ -169,28 +169,28 @@ fn invalid_placements_are_reported_and_left_as_they_are() {
     let mut world = World::with(&["dfw", "ord"]);
     world.settle(&workload(&json!([placement("a", &["dfw"])])));
     world.settle(&workload(&json!([placement("a", &["ord", "ord"])])));
-    assert_eq!(world.names(), ["web-a-dfw"], "neither taken away nor added to");
+    assert_eq!(world.names(), ["web-a-dfw"], "neither deleted nor added to");
 }
 
 #[test]
-fn two_placements_that_make_one_name_are_reported() {
+fn placements_that_make_the_same_name_are_reported() {
     let mut world = World::with(&["b-c", "c"]);
     let status = world.settle(&workload(&json!([placement("a", &["b-c"]), placement("a-b", &["c"])])));
     assert_eq!(world.names(), ["web-a-b-c"], "the first keeps it");
     assert!(status["placements"][1]["conditions"][0]["message"].as_str().unwrap().contains("both make"));
 }
 
-/// Found by reading: `a` was refused for the sake of a placement of which nothing is made.
+/// Placement `a` was rejected because of an invalid placement that makes no deployment.
 #[test]
-fn an_invalid_placement_makes_no_other_invalid_unless_it_has_the_deployment_already() {
+fn invalid_placement_blocks_another_only_if_it_has_the_deployment() {
     let (good, bad) = (placement("a", &["b-c"]), placement("a-b", &["c", "no/city"]));
     for placements in [json!([good, bad]), json!([bad, good])] {
         let mut world = World::with(&["b-c", "c"]);
         let status = world.settle(&workload(&placements));
         assert_eq!(world.names(), ["web-a-b-c"], "{placements}");
         let reported = |name: &str| {
-            let of = status["placements"].as_array().unwrap().iter().find(|p| p["name"] == name);
-            of.unwrap()["conditions"][0]["reason"].clone()
+            let found = status["placements"].as_array().unwrap().iter().find(|p| p["name"] == name);
+            found.unwrap()["conditions"][0]["reason"].clone()
         };
         assert_eq!((reported("a"), reported("a-b")), (json!("NoAvailableDeployments"), json!("InvalidPlacement")));
         let mut world = World::with(&["b-c", "c"]);
@@ -201,7 +201,7 @@ fn an_invalid_placement_makes_no_other_invalid_unless_it_has_the_deployment_alre
 }
 
 #[test]
-fn an_unbound_city_is_named_and_one_that_lost_its_binding_keeps_running() {
+fn unbound_city_is_reported_and_keeps_its_deployment() {
     let mut world = World::with(&["dfw"]);
     let status = world.settle(&workload(&json!([placement("a", &["dfw", "lhr"])])));
     assert_eq!(world.names(), ["web-a-dfw"]);
@@ -216,7 +216,7 @@ fn an_unbound_city_is_named_and_one_that_lost_its_binding_keeps_running() {
 }
 
 #[test]
-fn a_deployment_of_somebody_else_is_left_alone_and_reported() {
+fn deployment_of_another_owner_is_reported_and_not_changed() {
     let mut world = World::with(&["dfw"]);
     let object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
@@ -230,7 +230,8 @@ fn a_deployment_of_somebody_else_is_left_alone_and_reported() {
     assert_eq!(world.deployments["web-a-dfw"], before);
 }
 
-/// A deployment of before the Workload was made again: left by `--cascade=orphan`, or restored without its owner references.
+/// Makes a deployment one from before the Workload was recreated: left by `--cascade=orphan`, or restored without owner
+/// references.
 fn left_behind(world: &mut World, edit: impl FnOnce(&mut WorkloadDeployment)) {
     world.edit("web-a-dfw", |wd| {
         wd.metadata.owner_references = None;
@@ -241,7 +242,7 @@ fn left_behind(world: &mut World, edit: impl FnOnce(&mut WorkloadDeployment)) {
     });
 }
 
-/// A namespace that was restored object by object waited for ever: its Workload called its own deployments another's.
+/// A namespace that was restored object by object waited forever: its Workload took its own deployments for another owner's.
 #[test]
 fn deployment_without_controller_of_the_same_name_is_adopted() {
     let mut world = World::with(&["dfw"]);
@@ -259,7 +260,7 @@ fn deployment_without_controller_of_the_same_name_is_adopted() {
     assert_eq!(adopted.spec.workload_ref.uid, "w1");
     assert_eq!(adopted.labels()[label::WORKLOAD_UID], "w1");
     assert_eq!(adopted.annotations()[annotation::FEDERATION_NAMESPACE], "ns-n1");
-    // Where the city is not open any more, what runs there runs on under the Workload, as it would have.
+    // If the city is no longer open, its deployment runs on under the Workload.
     left_behind(&mut world, |_| ());
     world.bound.clear();
     world.settle(&object);
@@ -267,7 +268,7 @@ fn deployment_without_controller_of_the_same_name_is_adopted() {
 }
 
 #[test]
-fn deployment_of_another_or_another_place_or_terminating_is_not_adopted() {
+fn deployment_of_another_place_or_terminating_is_not_adopted() {
     type Edit = fn(&mut WorkloadDeployment);
     let edits: [(&str, Edit); 5] = [
         ("another controller", |wd| {
@@ -297,7 +298,7 @@ fn deployment_of_another_or_another_place_or_terminating_is_not_adopted() {
 
 /// `kubectl delete workload --cascade=orphan` deleted every deployment.
 #[test]
-fn workload_deleted_with_orphan_leaves_its_deployments() {
+fn workload_deleted_with_orphan_keeps_its_deployments() {
     let mut world = World::with(&["dfw"]);
     let mut object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
@@ -306,7 +307,7 @@ fn workload_deleted_with_orphan_leaves_its_deployments() {
     let writes = world.plan(&object);
     let [Write { op: Op::Merge { body, .. }, .. }] = &writes[..] else { panic!("{writes:?}") };
     assert_eq!(body["metadata"]["finalizers"], json!([finalizer::ORPHAN]), "garbage collection has work to do");
-    // It has done it, and our finalizer was not released meanwhile.
+    // Garbage collection is done, and our finalizer was not released yet.
     left_behind(&mut world, |_| ());
     object.metadata.finalizers = Some(vec![finalizer::WORKLOAD.into()]);
     let writes = world.plan(&object);
@@ -316,7 +317,7 @@ fn workload_deleted_with_orphan_leaves_its_deployments() {
 
 /// A policy of the platform rewrote the image of each deployment, and the Workload never got a status.
 #[test]
-fn deployment_is_rewritten_by_a_policy_status_goes_on() {
+fn deployment_rewritten_by_a_policy_does_not_block_the_status() {
     let mut world = World::with(&["dfw"]);
     let object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
@@ -333,7 +334,7 @@ fn deployment_is_rewritten_by_a_policy_status_goes_on() {
 }
 
 #[test]
-fn statuses_are_summed_and_the_worst_cause_is_reported() {
+fn workload_status_has_sums_and_the_worst_cause() {
     let mut world = World::with(&["dfw", "ord"]);
     let object = workload(&json!([placement("a", &["dfw", "ord"])]));
     world.settle(&object);
@@ -365,9 +366,9 @@ fn statuses_are_summed_and_the_worst_cause_is_reported() {
     assert_eq!(status["conditions"][0]["reason"], Reason::AvailablePlacementFound.as_str());
 }
 
-/// Found by reading: cells report the numbers, whatever they are, and two of them were too much for their sum.
+/// Cells may report any number, and two large counters overflowed their sum.
 #[test]
-fn what_is_too_much_for_a_sum_is_as_much_as_it_holds() {
+fn workload_status_clamps_sums_that_overflow() {
     let mut world = World::with(&["dfw", "ord"]);
     let object = workload(&json!([placement("a", &["dfw", "ord"])]));
     world.settle(&object);
@@ -388,9 +389,9 @@ fn what_is_too_much_for_a_sum_is_as_much_as_it_holds() {
     }
 }
 
-/// Found by killing managers in the middle of a roll-out: the sums said "all updated" of instances of the old template.
+/// During a roll-out with killed managers, the sums counted Instances of the old template as updated.
 #[test]
-fn a_report_on_an_older_generation_counts_nothing_as_updated() {
+fn deployment_status_of_older_generation_counts_none_as_updated() {
     let mut world = World::with(&["dfw"]);
     let object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
@@ -417,7 +418,7 @@ fn a_report_on_an_older_generation_counts_nothing_as_updated() {
 }
 
 #[test]
-fn deletion_waits_for_the_deployments() {
+fn workload_deletion_waits_for_its_deployments() {
     let mut world = World::with(&["dfw"]);
     let mut object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
@@ -438,7 +439,7 @@ fn deletion_waits_for_the_deployments() {
 }
 
 #[test]
-fn a_deployment_that_only_pretends_to_be_part_of_it_is_neither_counted_nor_deleted() {
+fn deployment_with_forged_workload_uid_is_neither_counted_nor_deleted() {
     let mut world = World::with(&["dfw"]);
     let mut object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
@@ -454,7 +455,7 @@ fn a_deployment_that_only_pretends_to_be_part_of_it_is_neither_counted_nor_delet
 }
 
 #[test]
-fn nothing_is_made_for_networks_that_are_not_there() {
+fn workload_with_missing_networks_gets_no_deployment() {
     let mut world = World { networks: Some(vec![]), ..World::with(&["dfw"]) };
     let mut object = workload(&json!([placement("p", &["dfw"])]));
     object.spec.template.spec.network_interfaces = ["b", "a", "b"]
@@ -472,9 +473,9 @@ fn nothing_is_made_for_networks_that_are_not_there() {
     assert_eq!(world.deployments.len(), 1);
 }
 
-/// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
+/// A snapshot as it is in a debug log. If a field is renamed, older records become unreadable.
 #[test]
-fn a_snapshot_is_decided_again_from_its_record() {
+fn snapshot_from_its_record_is_decided_again() {
     let record = json!({
         "workload": workload(&json!([placement("a", &["dfw", "ord"])])),
         "deployments": [],
@@ -492,9 +493,9 @@ fn a_snapshot_is_decided_again_from_its_record() {
     );
 }
 
-/// One Workload of 300 KiB with 400 placements made the manager hold 100 MiB of writes, and end; then again, after each start.
+/// For one Workload of 300 KiB with 400 placements, the manager held 100 MiB of writes, and was killed after each start.
 #[test]
-fn workload_over_a_limit_is_told_and_nothing_is_made() {
+fn workload_over_a_limit_is_reported_and_gets_no_deployment() {
     let mut world = World::with(&["dfw"]);
     let names: Vec<String> = (0..400).map(|n| format!("p{n}")).collect();
     let many: Vec<Value> = names.iter().map(|name| placement(name, &["dfw"])).collect();
@@ -511,7 +512,7 @@ fn workload_over_a_limit_is_told_and_nothing_is_made() {
 }
 
 #[test]
-fn workload_that_grows_over_a_limit_keeps_what_runs_and_drops_what_it_names_no_more() {
+fn workload_growing_over_a_limit_keeps_deployments_that_it_names() {
     let mut world = World::with(&["dfw", "ord"]);
     world.settle(&workload(&json!([placement("a", &["dfw"]), placement("b", &["ord"])])));
     let before = world.deployments["web-a-dfw"].clone();
@@ -528,9 +529,9 @@ fn workload_that_grows_over_a_limit_keeps_what_runs_and_drops_what_it_names_no_m
     assert_eq!(world.names(), ["web-a-dfw", "web-a-ord"], "back under the limit");
 }
 
-/// No provider could read an Instance with such a port, nor any list that has one.
+/// No provider could read an Instance with such a port, or a list that contains one.
 #[test]
-fn workload_with_a_port_that_nobody_reads_is_told_and_nothing_is_made() {
+fn workload_with_invalid_port_is_reported_and_gets_no_deployment() {
     let mut world = World::with(&["dfw"]);
     let mut workload = json!(workload(&json!([placement("a", &["dfw"])])));
     workload["spec"]["template"]["spec"]["networkInterfaces"][0]["networkPolicy"] =
@@ -541,9 +542,9 @@ fn workload_with_a_port_that_nobody_reads_is_told_and_nothing_is_made() {
     assert!(message.contains("ingress[0].ports[0].port is 3000000000, 65535 is the limit"), "{message}");
 }
 
-/// A plan of a hundred writes held a hundred copies of their template, at some times its size: more memory than a manager has.
+/// A plan of a hundred writes held a hundred copies of their template, each at several times its size. A manager has less memory.
 #[test]
-fn deployments_of_one_workload_have_one_template_in_memory() {
+fn deployments_of_one_workload_share_their_template() {
     let mut world = World::with(&["dfw"]);
     let names: Vec<String> = (0..32).map(|n| format!("p{n}")).collect();
     let mut workload = workload(&names.iter().map(|name| placement(name, &["dfw"])).collect());
@@ -566,24 +567,24 @@ fn deployments_of_one_workload_have_one_template_in_memory() {
     }
 }
 
-/// Cities were looked up in a cache whose watch had failed for long, and the Workload said only that they are not open.
+/// Cities were looked up in a cache with a failed watch, and the Workload reported only that they are not open.
 #[test]
-fn city_that_is_not_open_is_reported_with_why_that_may_be_out_of_date() {
+fn closed_city_is_reported_with_the_error_of_its_watch() {
     let mut world = World::with(&["dfw"]);
     world.locations_fail = Some("locationbindings is forbidden".into());
     let status = world.settle(&workload(&json!([placement("p", &["dfw", "ord"])])));
     let text = status.to_string();
     assert!(text.contains("as this operator has read them last: locationbindings is forbidden"), "{text}");
-    assert_eq!(world.names(), ["web-p-dfw"], "what is known to be open goes on");
+    assert_eq!(world.names(), ["web-p-dfw"], "open cities are not affected");
 }
 
-/// While a watch of the project failed, its Workloads kept whatever they said last.
+/// While a watch of the project failed, its Workloads kept their last status.
 #[test]
-fn workload_of_a_project_that_cannot_be_read_says_so_once_the_error_lasts() {
+fn workload_of_unreadable_project_is_reported_after_the_grace() {
     let (workload, timing) = (workload(&json!([])), Timing::default());
-    let said = |lasted| unread(&workload, "workloaddeployments is forbidden", lasted, &timing, NOW);
-    assert_eq!(format!("{:?}", said(timing.error_grace / 2)), "None");
-    let write = said(timing.error_grace).unwrap();
+    let reported = |lasted| unread(&workload, "workloaddeployments is forbidden", lasted, &timing, NOW);
+    assert_eq!(format!("{:?}", reported(timing.error_grace / 2)), "None");
+    let write = reported(timing.error_grace).unwrap();
     let Op::Apply { body, status: true, .. } = &write.op else { panic!("{write:?}") };
     let available = &body["status"]["conditions"][0];
     assert_eq!((&available["type"], &available["status"]), (&json!("Available"), &json!("Unknown")));
@@ -591,9 +592,9 @@ fn workload_of_a_project_that_cannot_be_read_says_so_once_the_error_lasts() {
     assert!(available["message"].as_str().unwrap().ends_with(": workloaddeployments is forbidden"), "{available}");
 }
 
-/// A Workload that was older in the cache than its deployments had a wanted deployment deleted, and old templates applied.
+/// A cached Workload was older than its deployments: a wanted deployment was deleted, and old templates were applied.
 #[test]
-fn live_read_of_the_workload_precedes_what_takes_away_or_goes_back() {
+fn workload_is_read_live_before_changes_and_deletes() {
     let mut world = World::with(&["dfw", "ord"]);
     world.settle(&workload(&json!([placement("a", &["dfw", "ord"])])));
     let mut smaller = workload(&json!([placement("a", &["dfw"])]));

@@ -1,4 +1,4 @@
-//! What a Workload that is being deleted waits for.
+//! Terminating Workloads, and the deployments that block their deletion.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::{
     plan::{Next, Plan, Project, Write, condition::Verdict},
 };
 
-/// Most deployments that are named.
+/// Maximum number of deployments that a message names.
 const MAX_NAMED: usize = 3;
 
-/// What is said of a Workload whose deployments are on their way out and do not go. `unreadable`: names of deployments of its
-/// namespace that cannot be read, of which nobody can say whether they are its own. `patience`: how long the deletion may take
-/// before it is told what it waits for; what a deployment says of the hub is told at once.
+/// Reports why the deployments of a Workload block its deletion. `unreadable`: names of unreadable deployments in its namespace,
+/// which may be its own. `patience`: how long the deletion may take before a cause is reported. A cause on the hub that a
+/// deployment reports is repeated at once.
 pub(super) fn plan(
     workload: &Workload,
     ours: &[&WorkloadDeployment],
@@ -30,12 +30,12 @@ pub(super) fn plan(
 ) -> Plan<Write<Project>> {
     let since = workload.metadata.deletion_timestamp.as_ref().map(|at| now.duration_since(at.0));
     let waited = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
-    let said = ours.iter().find_map(|wd| Some((wd.name_any(), hub_trouble::standing(wd)?)));
+    let reported = ours.iter().find_map(|wd| Some((wd.name_any(), hub_trouble::standing(wd)?)));
     let verdict = if !unreadable.is_empty() {
         let text = format!("deletion waits, for these WorkloadDeployments cannot be read: {}", named(unreadable));
         Verdict::no(Reason::DeletionWaits, text)
-    } else if let Some((name, said)) = said {
-        Verdict::no(said.reason(), format!("deletion waits for {name}: {}", said.message))
+    } else if let Some((name, reported)) = reported {
+        Verdict::no(reported.reason(), format!("deletion waits for {name}: {}", reported.message))
     } else if waited < patience {
         return Plan::until(Vec::new(), Next::After(patience.saturating_sub(waited)));
     } else {
@@ -77,53 +77,54 @@ mod tests {
     fn deployment(name: &str, federated: Option<&str>) -> WorkloadDeployment {
         let mut wd = WorkloadDeployment::new(name, crate::api::compute::WorkloadDeploymentSpec::default());
         wd.metadata.finalizers = Some(vec!["compute.datumapis.com/federator".into()]);
-        let said = |reason: &str| {
+        let condition = |reason: &str| {
             json!({ "type": "Federated", "status": "False", "reason": reason, "message": "words",
                     "lastTransitionTime": "2026-01-01T00:00:00Z" })
         };
-        wd.status = federated.map(|reason| serde_json::from_value(json!({ "conditions": [said(reason)] })).unwrap());
+        wd.status =
+            federated.map(|reason| serde_json::from_value(json!({ "conditions": [condition(reason)] })).unwrap());
         wd
     }
 
-    fn told(ours: &[WorkloadDeployment], unreadable: &[&str], seconds: i64) -> (Option<Value>, Next) {
+    fn reported(ours: &[WorkloadDeployment], unreadable: &[&str], seconds: i64) -> (Option<Value>, Next) {
         let ours: Vec<&WorkloadDeployment> = ours.iter().collect();
         let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let now = start + jiff::SignedDuration::from_secs(seconds);
         let plan = super::plan(&workload(), &ours, &unreadable, PATIENCE, now);
-        let mut said = plan.steps.iter().map(|write| match &write.op {
+        let mut condition = plan.steps.iter().map(|write| match &write.op {
             Op::Apply { body, status: true, .. } => body["status"]["conditions"][0].clone(),
             other => panic!("{other:?}"),
         });
-        (said.next_back(), plan.next)
+        (condition.next_back(), plan.next)
     }
 
     #[test]
-    fn it_is_told_what_a_deletion_waits_for() {
+    fn workload_deletion_that_is_blocked_reports_its_cause() {
         let quiet = [deployment("web-a", Some("Propagated")), deployment("web-b", None)];
-        assert_eq!(told(&quiet, &[], 30), (None, Next::After(Duration::from_secs(90))), "it may take its time");
-        let (said, next) = told(&quiet, &[], 120);
-        let said = said.unwrap();
-        assert_eq!((&said["reason"], next), (&json!("DeletionWaits"), Next::Await));
+        assert_eq!(reported(&quiet, &[], 30), (None, Next::After(Duration::from_secs(90))), "it may take its time");
+        let (condition, next) = reported(&quiet, &[], 120);
+        let condition = condition.unwrap();
+        assert_eq!((&condition["reason"], next), (&json!("DeletionWaits"), Next::Await));
         assert_eq!(
-            said["message"],
+            condition["message"],
             "deletion waits for deployments with finalizers: web-a (compute.datumapis.com/federator), \
              web-b (compute.datumapis.com/federator)"
         );
         for reason in ["HubUnavailable", "HubRefused", "HubCopyHeld"] {
-            let (said, _) = told(&[deployment("web-a", None), deployment("web-b", Some(reason))], &[], 1);
-            let said = said.unwrap();
+            let (condition, _) = reported(&[deployment("web-a", None), deployment("web-b", Some(reason))], &[], 1);
+            let condition = condition.unwrap();
             assert_eq!(
-                (&said["reason"], &said["message"]),
+                (&condition["reason"], &condition["message"]),
                 (&json!(reason), &json!("deletion waits for web-b: words"))
             );
         }
-        let (said, _) = told(&quiet, &["bad"], 1);
-        assert!(said.unwrap()["message"].as_str().unwrap().ends_with("cannot be read: bad"));
+        let (condition, _) = reported(&quiet, &["bad"], 1);
+        assert!(condition.unwrap()["message"].as_str().unwrap().ends_with("cannot be read: bad"));
     }
 
     #[test]
-    fn only_some_are_named() {
+    fn message_with_many_deployments_names_only_some() {
         let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
         assert_eq!(named(&names), "0, 1, 2 and 7 more");
         assert_eq!(named(&names[..3]), "0, 1, 2");

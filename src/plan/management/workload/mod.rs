@@ -1,4 +1,4 @@
-//! Controller `workload`: a Workload to its deployments, and their statuses to the Workload.
+//! Plans of the controller `workload`: a Workload to its deployments, and their statuses to the Workload.
 
 pub mod fan_out;
 mod leaving;

@@ -1,4 +1,4 @@
-//! A Workload's placements -> which cities are to have a deployment, which cannot, and why.
+//! A Workload's placements -> the cities that get a deployment, and the cities that do not, with the cause.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,18 +16,18 @@ use crate::{
     plan::{Shared, limits, ownership},
 };
 
-/// What a placement's cities come to.
+/// Result for the cities of a placement.
 #[derive(Debug, Default)]
 pub struct PlacementOutcome {
-    /// Deployments to have: name -> city.
+    /// Wanted deployments: name -> city.
     pub desired: BTreeMap<String, City>,
     /// Cities without a deployment, each with the reason, for the placement's condition.
     pub unavailable: Vec<String>,
-    /// What is wrong with the placement. While something is, nothing of it is made, changed or taken away.
+    /// Errors of the placement. While there is one, no deployment of the placement is created, changed or deleted.
     pub invalid: Vec<String>,
-    /// Desired names that belong to somebody else.
+    /// Wanted names that belong to another owner's deployments.
     pub conflicting: Vec<String>,
-    /// The limits that the Workload exceeds. Nothing of the placement is made, changed or taken away then either.
+    /// Limits that the Workload exceeds. Then no deployment of the placement is created, changed or deleted either.
     pub exceeded: Option<String>,
 }
 
@@ -36,44 +36,46 @@ pub struct PlacementOutcome {
 pub struct City {
     /// As the user wrote it.
     pub written: String,
-    /// In its one spelling.
+    /// In canonical spelling.
     pub code: CityCode,
 }
 
-/// What a city is judged by.
+/// Facts that a city is judged by.
 struct Situation<'a> {
     workload: &'a Workload,
     named: &'a BTreeMap<String, Shared<WorkloadDeployment>>,
     bound: &'a BTreeSet<CityCode>,
 }
 
-/// The cities that a Workload's placements name, as far as they can be cities.
+/// Valid cities that a Workload's placements name.
 pub fn cities(workload: &Workload) -> impl Iterator<Item = CityCode> {
     let written = workload.spec.placements.iter().flat_map(|placement| &placement.city_codes);
     written.filter_map(|written| CityCode::parse(written).ok())
 }
 
-/// The names that a Workload's placements make, as far as they make any. Nothing is made of one that asks for too many.
+/// Deployment names that a Workload's placements make. A Workload with placements over a limit makes none.
 pub fn names(workload: &Workload) -> BTreeSet<String> {
     if !limits::of_placements(workload).is_empty() {
         return BTreeSet::new();
     }
-    let of = |placement: &Placement| -> Vec<String> {
+    let names_of = |placement: &Placement| -> Vec<String> {
         let cities = placement.city_codes.iter().filter_map(|written| CityCode::parse(written).ok());
         cities.filter_map(|city| names::deployment_name(&workload.name_any(), &placement.name, &city).ok()).collect()
     };
-    workload.spec.placements.iter().flat_map(of).collect()
+    workload.spec.placements.iter().flat_map(names_of).collect()
 }
 
-/// True if a placement of the Workload says that another object has the name of its deployment.
+/// True if a placement of the Workload reports that the name of its deployment is taken.
 pub fn waits_for_a_name(workload: &Workload) -> bool {
     let placements = workload.status.iter().flat_map(|status| &status.placements);
-    placements.flat_map(|placement| &placement.conditions).any(|said| said.reason == Reason::DeploymentNameTaken)
+    placements
+        .flat_map(|placement| &placement.conditions)
+        .any(|condition| condition.reason == Reason::DeploymentNameTaken)
 }
 
 /// Judges each placement, in the order of the spec.
 ///
-/// `named`: the deployments that there are under the names that the placements make. `bound`: the cities that are open.
+/// `named`: the existing deployments under the names that the placements make. `bound`: the cities that are open.
 pub fn outcomes(
     workload: &Workload,
     named: &BTreeMap<String, Shared<WorkloadDeployment>>,
@@ -104,14 +106,16 @@ pub fn outcomes(
     outcomes
 }
 
-/// Placements of which one name would be made twice (`a-b` in `c` and `a` in `b-c`), by their place in the spec, and the
-/// words for it. Of a placement that is invalid nothing is made: only what it has already is in the way of another.
+/// Returns the placements that make a name that another one makes too (`a-b` in `c` and `a` in `b-c`), by index, with the
+/// message. An invalid placement makes no deployment. Only a deployment that it already has blocks another placement.
 fn clashes(
     placements: &[Placement],
     outcomes: &[PlacementOutcome],
     named: &BTreeMap<String, Shared<WorkloadDeployment>>,
 ) -> Vec<(usize, String)> {
-    let has = |name: &String, of: &Placement| named.get(name).is_some_and(|wd| wd.spec.placement_name == of.name);
+    let has = |name: &String, placement: &Placement| {
+        named.get(name).is_some_and(|wd| wd.spec.placement_name == placement.name)
+    };
     let all = || placements.iter().zip(outcomes).enumerate();
     let mut made: BTreeMap<&String, &String> = BTreeMap::new();
     for (_, (placement, outcome)) in all().filter(|(_, (_, outcome))| !outcome.invalid.is_empty()) {
@@ -139,18 +143,18 @@ fn outcome(situation: &Situation<'_>, placement: &Placement) -> PlacementOutcome
     outcome
 }
 
-/// What is wrong with a placement by itself, whatever else there is.
+/// Error of a placement that does not depend on other objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The workload's name is too long to be a label; it has so many characters.
+    /// The workload's name is too long for a label. It has this number of characters.
     WorkloadName(usize),
     /// It names no city.
     NoCities,
-    /// This one of its cities cannot be one; why.
+    /// The city with this index is invalid, with the cause.
     City(usize, String),
-    /// This one of its cities is there already, in this or another spelling.
+    /// The city with this index is listed before, in this or another spelling.
     Repeated(usize, CityCode),
-    /// The deployment of this one of its cities cannot be called what it would be; why.
+    /// The deployment of the city with this index cannot have its name, with the cause.
     Name(usize, String),
 }
 
@@ -167,8 +171,8 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// The deployments that a placement of the workload with this name makes, and what is wrong with it. Admission asks this as
-/// well as the plan: what the one lets pass the other makes.
+/// Returns the deployments that a placement of the workload with this name makes, and the placement's errors. Admission uses it
+/// like the plan: the plan makes every deployment that admission accepts.
 pub fn judge_alone(workload: &str, placement: &Placement) -> (Vec<(String, City)>, Vec<Flaw>) {
     let (mut named, mut flaws) = (Vec::new(), Vec::new());
     if workload.len() > names::MAX_LABEL {
@@ -198,7 +202,7 @@ pub fn judge_alone(workload: &str, placement: &Placement) -> (Vec<(String, City)
     (named, flaws)
 }
 
-/// The words for two placements that make a deployment of the same name.
+/// Message for two placements that make a deployment of the same name.
 pub fn clash(one: &str, other: &str, name: &str) -> String {
     format!("placements {one:?} and {other:?} both make the deployment {name:?}: rename one")
 }
@@ -213,8 +217,8 @@ fn judge_city(
     let live = situation.named.get(&name);
     let ours = live.map(|deployment| {
         let spec = &deployment.spec;
-        let is_of_the_place =
-            spec.placement_name == placement.name && CityCode::parse(&spec.city_code).is_ok_and(|of| of == city.code);
+        let is_of_the_place = spec.placement_name == placement.name
+            && CityCode::parse(&spec.city_code).is_ok_and(|code| code == city.code);
         ownership::is_controlled_by(&**deployment, situation.workload)
             || is_of_the_place && ownership::may_adopt(situation.workload, deployment)
     });
@@ -228,7 +232,7 @@ fn judge_city(
             .unavailable
             .push(format!("{} is not available to this project (no LocationBinding has this city code)", city.written)),
         (Some(true), false) => {
-            // Losing a binding must not stop what runs: the city keeps its deployment until the workload drops it.
+            // A lost binding must not stop running Instances: the city keeps its deployment until the workload drops the city.
             outcome.unavailable.push(format!("{} is no longer available to this project (no LocationBinding has this city code); its deployment is kept", city.written));
             outcome.desired.insert(name, city);
         }

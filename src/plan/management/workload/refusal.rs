@@ -1,4 +1,4 @@
-//! Writes that a project's API server refused: which others may still be sent, and what is said of them.
+//! Writes that a project's API server rejected: which other writes may follow, and how the Workload reports them.
 
 use std::time::Duration;
 
@@ -9,42 +9,42 @@ use crate::{
     timing::Timing,
 };
 
-/// Why a write did not succeed.
+/// Cause of a failed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The operator may not make it.
+    /// The operator lacks the permission.
     Forbidden,
-    /// A quota, a webhook or a policy of the project does not let it be made.
+    /// A quota, a webhook or a policy of the project denies it.
     Denied,
-    /// The API server does not take what it says.
+    /// The API server rejects it as invalid.
     Invalid,
-    /// It may succeed when it is tried again: another client was faster, or the server is in trouble.
+    /// It may succeed when it is tried again: another client was faster, or the server has a problem.
     Passing {
         /// How long work on the Workload has failed.
         lasted: Duration,
     },
 }
 
-/// A write that did not succeed.
+/// A failed write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Of which object.
+    /// Object of the write.
     pub object: Object,
-    /// Whether the object was to be deleted.
+    /// True if the object was to be deleted.
     pub deletion: bool,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// In the words of the API server.
+    /// Message of the API server.
     pub message: String,
 }
 
 impl Refusal {
-    /// That `write` failed for this cause.
+    /// Returns the failure of `write` with this cause.
     pub fn of(write: &Write<Project>, cause: Cause, message: String) -> Self {
         Self { object: write.object.clone(), deletion: matches!(write.op, Op::Delete { .. }), cause, message }
     }
 
-    /// True if a condition reports it: only a person can end it, or it has outlasted the grace.
+    /// True if a condition reports it: only a user can end it, or it has outlasted the grace.
     pub(super) fn is_due(&self, timing: &Timing) -> bool {
         match self.cause {
             Cause::Passing { lasted } => timing.outlasts_grace(lasted),
@@ -52,7 +52,7 @@ impl Refusal {
         }
     }
 
-    /// The reason of the condition that reports it.
+    /// Returns the reason of the condition that reports it.
     pub(super) fn reason(&self) -> Reason {
         match self.cause {
             Cause::Forbidden => Reason::DeploymentForbidden,
@@ -62,7 +62,7 @@ impl Refusal {
         }
     }
 
-    /// The same in words.
+    /// Returns the message of the condition that reports it.
     pub(super) fn text(&self) -> String {
         match self.cause {
             Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
@@ -76,7 +76,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it is about a deployment that this placement is to have.
+    /// True if it concerns a wanted deployment of this placement.
     pub(super) fn is_of(&self, outcome: &PlacementOutcome) -> bool {
         self.object.kind == Kind::WorkloadDeployment
             && !self.deletion
@@ -84,10 +84,9 @@ impl Refusal {
     }
 }
 
-/// Whether `write` may be sent although these were refused before it. One city does not wait for another. But nothing is
-/// made before the Workload's own finalizer stands, the writes on one object are made in their order or not at all (a spec
-/// that has not been taken over would show half of a change), and nothing is taken away while what is to replace it is
-/// refused.
+/// True if `write` may be sent after these failures. One city does not wait for another, with three exceptions. Nothing is
+/// created before the Workload has its finalizer. No write is sent to an object after a failed write to it, because a spec that
+/// was not taken over would show half of a change. Nothing is deleted while its replacement is rejected.
 pub fn may_follow(write: &Write<Project>, refused: &[Refusal]) -> bool {
     let removes = matches!(write.op, Op::Delete { .. });
     refused.iter().all(|before| {

@@ -37,7 +37,7 @@ fn workload() -> Workload {
     .unwrap()
 }
 
-/// A deployment of the Workload, all of whose three replicas are ready.
+/// A deployment of the Workload with three ready replicas of three.
 fn ready(name: &str, placement: &str) -> WorkloadDeployment {
     serde_json::from_value(json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
@@ -91,12 +91,12 @@ fn status(observed: &Observed, refused: &[Refusal]) -> Value {
     body["status"].clone()
 }
 
-/// What is refused beside which deployments, and what the Workload and its two placements say of it.
+/// Name, existing deployments, failed write, and the expected conditions of the Workload and its two placements.
 type Case<'a> = (&'a str, Vec<WorkloadDeployment>, Refusal, [(&'a str, &'a str); 3]);
 
-/// Found by reading: any refused write made the Workload unavailable, whatever ran, and was called an invalid placement.
+/// Any rejected write made the Workload unavailable, even with ready replicas, and was reported as an invalid placement.
 #[test]
-fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs() {
+fn refusal_is_reported_on_its_placement_and_leaves_others_available() {
     let (dfw, lhr) = (ready("web-a-dfw", "a"), ready("web-b-lhr", "b"));
     let finalizer = Refusal { object: on(Kind::Workload, "web"), ..refused("web", Cause::Forbidden) };
     let removal = Refusal { deletion: true, ..refused("web-a-dfw", Cause::Forbidden) };
@@ -158,25 +158,25 @@ fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs
     ];
     for (what, deployments, refusal, [whole, a, b]) in cases {
         let status = status(&observed(&deployments), std::slice::from_ref(&refusal));
-        let said = |condition: &Value| {
+        let read = |condition: &Value| {
             let text = |field: &str| condition[field].as_str().unwrap().to_owned();
             (text("status"), text("reason"))
         };
         let expected = |(status, reason): (&str, &str)| (status.to_owned(), reason.to_owned());
         let reported = &status["conditions"][0];
-        assert_eq!(said(reported), expected(whole), "{what}: {reported}");
+        assert_eq!(read(reported), expected(whole), "{what}: {reported}");
         let message = reported["message"].as_str().unwrap();
-        let is_told = message.contains("because") || status["placements"].to_string().contains("because");
-        assert!(is_told, "{what}: {status}");
-        assert_eq!(said(&status["placements"][0]["conditions"][0]), expected(a), "{what}");
-        assert_eq!(said(&status["placements"][1]["conditions"][0]), expected(b), "{what}");
+        let is_reported = message.contains("because") || status["placements"].to_string().contains("because");
+        assert!(is_reported, "{what}: {status}");
+        assert_eq!(read(&status["placements"][0]["conditions"][0]), expected(a), "{what}");
+        assert_eq!(read(&status["placements"][1]["conditions"][0]), expected(b), "{what}");
         assert_eq!(status["observedGeneration"], 2, "{what}: what is refused is not observed");
         assert_eq!(status["readyReplicas"], 3 * deployments.len(), "{what}: the counters are up to date");
     }
 }
 
-/// An error that could pass by itself was never reported: a Workload whose deployments a webhook without endpoints kept from
-/// being written had no status at all.
+/// An error that could pass by itself was never reported. While a webhook without endpoints blocked its deployments, a Workload
+/// had no status.
 #[test]
 fn passing_error_is_reported_once_it_outlasts_the_grace() {
     let failing = |seconds| refused("web-b-lhr", Cause::Passing { lasted: Duration::from_secs(seconds) });
@@ -203,17 +203,17 @@ fn passing_error_is_reported_once_it_outlasts_the_grace() {
 }
 
 #[test]
-fn what_is_refused_holds_up_no_other_city_but_what_must_come_after_it() {
+fn refusal_blocks_only_writes_that_must_follow() {
     let city = refused("web-a-dfw", Cause::Invalid);
     let workload_itself = Refusal { object: on(Kind::Workload, "web"), ..city.clone() };
     let removal = Refusal { deletion: true, ..city.clone() };
-    let of = |write: Option<Write<Project>>| write.unwrap();
+    let some = |write: Option<Write<Project>>| write.unwrap();
     let live = ready("web-b-lhr", "b");
-    let apply = of(Write::ensure::<WorkloadDeployment>("m", "ns", "web-a-ord", json!({ "spec": {} }), None));
+    let apply = some(Write::ensure::<WorkloadDeployment>("m", "ns", "web-a-ord", json!({ "spec": {} }), None));
     let delete = Proof::of_target().delete(&live, identity).into_steps().remove(0);
     for (what, refused, made, removed) in [
         ("nothing", vec![], true, true),
-        ("a city: what it replaces is not taken away", vec![city.clone()], true, false),
+        ("a city: the deployment that it replaces is kept", vec![city.clone()], true, false),
         ("a removal", vec![removal.clone()], true, true),
         ("both", vec![removal, city], true, false),
         ("the Workload's finalizer: everything comes after it", vec![workload_itself], false, false),

@@ -1,4 +1,4 @@
-//! A Workload's status: sums over its deployments, and one condition per placement that names what is missing.
+//! A Workload's status: sums over its deployments, and one condition for each placement that names the cause.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -22,8 +22,8 @@ use crate::{
     },
 };
 
-/// The status to write, or nothing when it stands already. `ours`: the deployments that the Workload controls. `refused`:
-/// what the API server has just refused; while there is something, the generation does not count as observed.
+/// Returns the status to write. `None` if it is up to date. `ours`: the deployments that the Workload controls. `refused`: the
+/// writes that the API server has just rejected. If there are any, the generation does not count as observed.
 pub(super) fn workload_status(
     workload: &Workload,
     ours: &[&WorkloadDeployment],
@@ -37,7 +37,7 @@ pub(super) fn workload_status(
     let observed_generation = if refused.is_empty() { generation } else { old.observed_generation };
     let mut status = WorkloadStatus { observed_generation, ..WorkloadStatus::default() };
     let mut verdicts = Vec::new();
-    // No status is written that has more entries than that.
+    // A status has at most this number of entries.
     for (placement, outcome) in workload.spec.placements.iter().zip(outcomes).take(limits::MAX_PLACEMENTS) {
         let deployments = || ours.iter().copied().filter(|wd| wd.spec.placement_name == placement.name);
         let refused: Vec<&Refusal> = refused.iter().copied().filter(|refusal| refusal.is_of(outcome)).collect();
@@ -57,7 +57,7 @@ pub(super) fn workload_status(
         status.placements.push(sums);
         verdicts.push((placement.name.as_str(), verdict));
     }
-    // A deployment on its way out counts until it is gone, also when its placement went with it.
+    // A terminating deployment counts until it is deleted, even if its placement was removed.
     status.deployments = i32::try_from(ours.len()).unwrap_or(i32::MAX);
     let sums = sum(ours.iter().copied());
     status.replicas = sums.replicas;
@@ -68,7 +68,8 @@ pub(super) fn workload_status(
     let of_none = refused.iter().filter(|refusal| !outcomes.iter().any(|outcome| refusal.is_of(outcome)));
     let mut verdict = with_refusals(workload_verdict(&verdicts), of_none.copied());
     if verdict.status == ConditionStatus::True {
-        // What is not known of some that are available changes nothing else, and most people look no further.
+        // An unknown state of some deployments does not change the condition. It is added to the message, because most users read
+        // only that.
         verdict.message.extend(hub_trouble::notes(ours.iter().copied()));
     }
     let of_scaling = autoscaling(workload).map(|verdict| (condition::AUTOSCALING_READY, verdict));
@@ -78,7 +79,7 @@ pub(super) fn workload_status(
     Write::status(manager::WORKLOAD, &json!(status), workload)
 }
 
-/// What is said to a Workload that asks for autoscaling.
+/// Returns the condition for a Workload that asks for autoscaling.
 fn autoscaling(workload: &Workload) -> Option<Verdict> {
     let asks = workload.spec.placements.iter().filter(|placement| placement.scale_settings.asks_for_autoscaling());
     let names: Vec<&str> = asks.map(|placement| placement.name.as_str()).collect();
@@ -95,7 +96,7 @@ fn autoscaling(workload: &Workload) -> Option<Verdict> {
     })
 }
 
-/// The counters of several deployments, added up as far as a counter goes: cells report them, whatever they are.
+/// Adds up the counters of several deployments. The sums saturate, because cells may report any number.
 fn sum<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> WorkloadDeploymentStatus {
     deployments.filter_map(report).fold(WorkloadDeploymentStatus::default(), |mut sums, status| {
         sums.replicas = sums.replicas.saturating_add(status.replicas);
@@ -107,8 +108,8 @@ fn sum<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> Workloa
     })
 }
 
-/// What a deployment's status says of its present generation. Of an older one it still says what runs, but nothing of
-/// that is on the newest template.
+/// Returns the status of a deployment for its present generation. A status of an older generation still counts Instances, but
+/// none of them as updated to the newest template.
 fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
     let mut status = deployment.status.clone()?;
     if status.observed_generation.is_some_and(|observed| Some(observed) < deployment.metadata.generation) {
@@ -119,7 +120,7 @@ fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
     Some(status)
 }
 
-/// The status to write when something holds the whole Workload up: the counters stay, the condition says what it is.
+/// Returns the status to write if the whole Workload is blocked: the counters stay, and the condition reports the cause.
 pub(super) fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
     let mut status = workload.status.clone().unwrap_or_default();
     let condition = verdict.into_condition(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
@@ -170,7 +171,7 @@ fn placement_verdict<'a>(
     if outcome.desired.is_empty() && !outcome.unavailable.is_empty() {
         return Verdict::no(Reason::NoMatchingLocations, notes(String::new()));
     }
-    // A deployment that never reached its cell has nothing but the hub's word; the cell's own comes first otherwise.
+    // A deployment that never reached its cell has only the hub's condition. Otherwise the cell's condition comes first.
     let types = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
     let deployments_unheard = deployments.clone().any(|wd| unheard::standing(wd).is_some());
     let worst = deployments
@@ -189,7 +190,7 @@ fn placement_verdict<'a>(
     }
 }
 
-/// A verdict on the whole Workload, and what was refused that no placement speaks of.
+/// Adds the failed writes that concern no placement to the verdict on the whole Workload.
 fn with_refusals<'a>(verdict: Verdict, refused: impl Iterator<Item = &'a Refusal>) -> Verdict {
     refused.fold(verdict, |verdict, refusal| {
         let message = format!("{}; {}", verdict.message, refusal.text());
@@ -204,7 +205,7 @@ fn with_refusals<'a>(verdict: Verdict, refused: impl Iterator<Item = &'a Refusal
 
 fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {
     let available = placements.iter().filter(|(_, v)| v.status == ConditionStatus::True).count();
-    // What a placement cannot do is said here too, also when another one is available: most people look no further.
+    // The worst placement is reported even if another one is available, because most users read only this condition.
     let worst =
         placements.iter().filter(|(_, v)| v.status != ConditionStatus::True).max_by_key(|(_, v)| v.reason.rank());
     match worst {
