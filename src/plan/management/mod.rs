@@ -1,4 +1,4 @@
-//! What the management controllers decide: from a Workload to its copies on the hub, and back.
+//! Plans of the management controllers: from a Workload to its copies on the hub, and back.
 
 pub mod city_policy;
 pub mod collector;

@@ -1,4 +1,4 @@
-//! What is kept of a member cluster: which city it says it is, and whether anything new may come there.
+//! Facts of a member cluster: its city, and whether the scheduler may bring new objects there.
 
 use std::collections::BTreeSet;
 
@@ -12,35 +12,35 @@ use crate::api::{
     names::CityCode,
 };
 
-/// What is kept of a member cluster.
+/// Facts of a member cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFacts {
-    /// The city that its label names.
+    /// City that its label names.
     pub city: Option<CityCode>,
-    /// The label, as somebody has spelt it: Karmada compares by the byte.
+    /// The label as it is written. Karmada compares labels byte by byte.
     pub label: Option<String>,
-    /// Whether it answers; if not, in Karmada's words.
+    /// `Ok` if the cluster is ready, else Karmada's reason and message.
     pub ready: Result<(), String>,
-    /// Why Karmada's scheduler would bring nothing new there (facts 59, 64, 66), in words; nothing when it would.
+    /// Why Karmada's scheduler would bring nothing new to the cluster (facts 59, 64, 66). `None` if it would.
     pub obstacle: Option<String>,
-    /// The taints that people have put on it.
+    /// Taints that users set. Karmada's own taints are left out.
     pub taints: Vec<String>,
-    /// Whether somebody has said that what is there is to move elsewhere.
+    /// True if the drain annotation moves its cities to another cluster.
     pub draining: bool,
-    /// Whether somebody has said that nothing runs there any more, and nobody will give up what is held there.
+    /// True if the drain annotation declares the cluster dead: nothing runs there, and nothing held there will be released.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dead: bool,
-    /// Whether it is on its way out: the scheduler takes everything away from it.
+    /// True if the Cluster is terminating. The scheduler then moves everything away from it.
     pub deleting: bool,
-    /// Uid of the cell that it is, by which that marks what it writes back; absent where Karmada did not note it.
+    /// Uid of the cell, which marks the cell's write-backs. `None` if Karmada did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<String>,
-    /// Generation of its spec, in which taints stand.
+    /// Generation of the spec, which contains the taints.
     pub generation: i64,
 }
 
 impl ClusterFacts {
-    /// From a Cluster.
+    /// Extracts the facts from a Cluster.
     pub fn of(cluster: Cluster) -> Self {
         let label = cluster.labels().get(label::TOPOLOGY_CITY).cloned();
         let city = label.as_deref().and_then(|city| CityCode::parse(city).ok());
@@ -58,7 +58,7 @@ impl ClusterFacts {
         Self { city, label, ready, obstacle, taints, draining, dead, deleting, cell, generation }
     }
 
-    /// One that carries a label, and is able.
+    /// Facts of a ready cluster with this label.
     #[cfg(test)]
     pub fn labelled(label: &str) -> Self {
         Self {
@@ -75,22 +75,22 @@ impl ClusterFacts {
         }
     }
 
-    /// Whether what is there has to go elsewhere.
+    /// True if everything on the cluster has to move to another one.
     pub fn is_leaving(&self) -> bool {
         self.draining || self.deleting
     }
 
-    /// What people have said of it, in one text: once that changes, what went wrong there may be tried again. Karmada's own
-    /// taints come and go with its health, and say nothing.
+    /// The label and the taints that users set, in one text. If the text changes, failed attempts on this cluster may be
+    /// repeated. Karmada's own taints follow the cluster's health, and are left out.
     pub fn marks(&self) -> String {
         let label = self.label.as_deref().unwrap_or_default();
         format!("{label} {}", self.taints.join(" "))
     }
 
-    /// Whether something new may come there, as far as can be told; if not, why not.
+    /// Checks that the scheduler may bring new objects to the cluster, as far as is known.
     ///
     /// # Errors
-    /// Why not, in words that follow the Cluster's name.
+    /// The obstacle, in words that follow the Cluster's name.
     pub fn is_able(&self) -> Result<(), String> {
         if self.deleting {
             return Err("is being deleted".to_owned());
@@ -102,15 +102,15 @@ impl ClusterFacts {
     }
 }
 
-/// Uids of the cells that are members and not given up; absent where one does not say which it is.
+/// Uids of the member cells that are not declared dead. `None` if the uid of one of them is unknown.
 pub fn members<'a>(clusters: impl Iterator<Item = &'a ClusterFacts>) -> Option<BTreeSet<String>> {
     clusters.filter(|facts| !facts.dead).map(|facts| facts.cell.clone()).collect()
 }
 
-/// What the keys of taints begin with that Karmada itself puts on a cluster.
+/// Prefix of the keys of Karmada's own taints.
 const KARMADA_TAINTS: &str = "cluster.karmada.io/";
 
-/// Whether the conditions say that a cluster answers; if not, in Karmada's words. What cannot be read does not say so.
+/// Reads the condition `Ready`. The error is Karmada's reason and message. Unreadable conditions are an error too.
 fn ready(conditions: Option<Vec<StatusCondition>>) -> Result<(), String> {
     let conditions = conditions.ok_or_else(|| unreadable("status.conditions"))?;
     match conditions.into_iter().find(|c| c.type_ == "Ready") {
@@ -124,18 +124,18 @@ fn unreadable(field: &str) -> String {
     format!("this operator cannot read its {field}")
 }
 
-/// As what is in the way of something new, in words that follow the Cluster's name.
+/// Describes an unreadable field as an obstacle, in words that follow the Cluster's name.
 fn unknown(field: &str) -> String {
     format!("has {field} that this operator cannot read")
 }
 
-/// A taint as kubectl shows it.
+/// Formats a taint as kubectl does.
 fn shown(taint: &Taint) -> String {
     let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
     format!("{}{value}:{}", taint.key, taint.effect)
 }
 
-/// Why the scheduler would bring nothing of ours to a cluster; see [`ClusterFacts::obstacle`].
+/// Returns the obstacle for the scheduler. See [`ClusterFacts::obstacle`].
 fn obstacle(spec: &ClusterSpec, apis: Option<&[ApiEnablement]>) -> Option<String> {
     let keeps_away = |taint: &&Taint| ["NoSchedule", "NoExecute"].contains(&&*taint.effect);
     let Some(taints) = &spec.taints else { return Some(unknown("spec.taints")) };
@@ -176,7 +176,7 @@ mod tests {
     type Edit = Box<dyn FnOnce(&mut Value)>;
 
     #[test]
-    fn a_cluster_is_able_when_the_scheduler_would_bring_something_new_there() {
+    fn cluster_is_able_only_if_scheduler_would_use_it() {
         let able = facts(|_| ());
         assert_eq!((able.label.as_deref(), able.city.as_ref().map(CityCode::as_str)), (Some("DFW"), Some("dfw")));
         assert_eq!((able.is_able(), able.is_leaving(), able.generation, able.cell), (Ok(()), false, 3, None));
@@ -192,10 +192,10 @@ mod tests {
                 c["metadata"]["annotations"] = json!({ annotation::DRAIN: drain });
             })
         };
-        let of = |all: &[ClusterFacts]| members(all.iter()).map(|members| members.into_iter().collect::<Vec<_>>());
-        assert_eq!(of(&[named("a", ""), named("b", "dead"), named("c", "true")]), Some(vec!["a".into(), "c".into()]));
-        assert_eq!(of(&[named("a", ""), named("", "dead")]), Some(vec!["a".into()]), "whoever it was");
-        assert_eq!(of(&[named("a", ""), named("", "true")]), None, "it may be anyone");
+        let uids = |all: &[ClusterFacts]| members(all.iter()).map(|members| members.into_iter().collect::<Vec<_>>());
+        assert_eq!(uids(&[named("a", ""), named("b", "dead"), named("c", "true")]), Some(vec!["a".into(), "c".into()]));
+        assert_eq!(uids(&[named("a", ""), named("", "dead")]), Some(vec!["a".into()]), "a dead cell does not count");
+        assert_eq!(uids(&[named("a", ""), named("", "true")]), None, "its uid is unknown");
         let taint = |effect: &str| json!([{ "key": "maintenance", "effect": effect }]);
         let cases: [(&str, Edit, &str); 5] = [
             (
@@ -213,7 +213,7 @@ mod tests {
                 "is not ready: R",
             ),
             (
-                "on its way out",
+                "terminating",
                 Box::new(|c| c["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
                 "is being deleted",
             ),
@@ -234,11 +234,7 @@ mod tests {
         ];
         for (what, edit, why) in odd {
             let cluster = facts(edit);
-            assert_eq!(
-                cluster.city.as_ref().map(CityCode::as_str),
-                Some("dfw"),
-                "{what}: which city it is stands elsewhere"
-            );
+            assert_eq!(cluster.city.as_ref().map(CityCode::as_str), Some("dfw"), "{what}: the city is in a label");
             let problem = cluster.is_able().unwrap_err();
             assert!(problem.contains(why), "{what}: {problem}");
         }

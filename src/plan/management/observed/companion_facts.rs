@@ -1,4 +1,4 @@
-//! What is kept of a companion, and what of it one deployment sees.
+//! Facts of a companion, and the part of them that one deployment sees.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,58 +12,58 @@ use crate::api::{
 };
 use crate::plan::management::referenced_data::foreign_claim::{self, ClaimIds, ForeignClaim};
 
-/// What is known of an object that is on its way out.
+/// State of a terminating object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Going {
-    /// Since when.
+    /// Time of the deletion request.
     pub since: Timestamp,
-    /// What it waits for.
+    /// Finalizers that block the deletion.
     pub finalizers: Vec<String>,
 }
 
 impl Going {
-    /// From an object's metadata; nothing of one that stays.
+    /// Extracts the state from an object's metadata. `None` if the object is not terminating.
     pub fn of(meta: &ObjectMeta) -> Option<Self> {
         let since = meta.deletion_timestamp.as_ref()?.0;
         Some(Self { since, finalizers: meta.finalizers.clone().unwrap_or_default() })
     }
 
-    /// For how long.
+    /// Returns how long the object has been terminating.
     pub fn lasted(&self, now: Timestamp) -> Duration {
         Duration::try_from(now.duration_since(self.since)).unwrap_or_default()
     }
 }
 
-/// What is kept of a companion: its metadata alone is watched.
+/// Facts of a companion. Only its metadata is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompanionFacts {
     /// Its uid.
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
-    /// When it was made.
+    /// Creation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// The entries of its list of users: `<project namespace>/<deployment>`, or [`MANY_USERS`], or
-    /// [`NO_USERS`]. `None` when the annotation cannot be read.
+    /// Entries of its list of users: `<project namespace>/<deployment>`, [`MANY_USERS`] or [`NO_USERS`]. `None` if the annotation
+    /// is unreadable.
     pub users: Option<BTreeSet<String>>,
-    /// Name of the PropagationPolicy that claims it; none should (fact 21).
+    /// PropagationPolicy that claims it. No policy should (fact 21).
     pub policy: Option<String>,
-    /// The ClusterPropagationPolicy that claims it; none should.
+    /// ClusterPropagationPolicy that claims it. No policy should.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
-    /// The ids of both.
+    /// Claim ids of both policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_ids: Option<Box<ClaimIds>>,
-    /// Whether it is on its way out.
+    /// True if it is terminating.
     pub terminating: bool,
-    /// The same, with what it waits for.
+    /// Since when it has been terminating, and its finalizers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub going: Option<Box<Going>>,
 }
 
 impl CompanionFacts {
-    /// From a companion's metadata.
+    /// Extracts the facts from a companion's metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         let annotations = meta.annotations.as_ref();
         let text = |key: &str| annotations.and_then(|all| all.get(key));
@@ -82,86 +82,87 @@ impl CompanionFacts {
         }
     }
 
-    /// Whether a policy claims it.
+    /// True if a policy claims it.
     pub fn is_claimed(&self) -> bool {
         self.policy.is_some() || self.cluster_policy.is_some()
     }
 
-    /// The claims of policies that are not a city's; `None` where one names no policy.
+    /// Claims of policies that are not city policies. `None` if a claim does not name its policy.
     pub fn foreign_claims(&self) -> Option<Vec<ForeignClaim>> {
         foreign_claim::all(self.policy.as_deref(), self.cluster_policy.as_deref(), self.claim_ids.as_deref())
     }
 
-    /// Whether it has more users than it names: who they are is to be seen on the deployments alone, and no name that stands
-    /// there nevertheless says anything.
+    /// True if it has more users than its list can name. Then only the deployments show the users, and names in the list are
+    /// ignored.
     pub fn has_many_users(&self) -> bool {
         self.users.as_ref().is_some_and(|users| users.contains(MANY_USERS))
     }
 
-    /// Whether its list does not say who its users are: there are too many, or nobody is known to be one. Then the copies on the
-    /// hub that have been promised it are to be looked at.
+    /// True if its list does not name its users: there are too many, or none is known. Then the copies on the hub that expect the
+    /// companion are checked.
     pub fn names_nobody(&self) -> bool {
         self.has_many_users() || self.users.as_ref().is_some_and(|users| users.contains(NO_USERS))
     }
 
-    /// True if nobody can say who uses it: it is kept, and reported.
+    /// True if its users are unknown. Such a companion is kept and reported.
     pub fn has_no_known_user(&self) -> bool {
         self.users.as_ref().is_none_or(BTreeSet::is_empty)
     }
 
-    /// Whether this is one of its users, and it stays. `needs_it`: whether the deployment refers to its source, or its copy
-    /// on the hub has been promised it.
+    /// True if `user` uses it, and it is not terminating. `needs_it`: the deployment refers to its source, or the deployment's
+    /// copy on the hub expects it.
     pub fn is_used_by(&self, user: &str, needs_it: bool) -> bool {
         let named = || self.users.as_ref().is_some_and(|users| users.contains(user));
         !self.terminating && if self.has_many_users() { needs_it } else { named() }
     }
 }
 
-/// Why a deployment needs a companion, whatever its tenant has written on it.
+/// Why a deployment needs a companion. Annotations that the tenant wrote do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
-    /// It refers to the source.
+    /// The deployment refers to the source.
     pub refers: bool,
-    /// Its copy on the hub has been promised the companion.
+    /// The deployment's copy on the hub expects the companion.
     pub promised: bool,
 }
 
-/// What one deployment sees of a companion. Of the others that use it, nothing is gathered.
+/// Facts of a companion as one deployment sees it. Facts of its other users are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools)] // facts, each its own
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct SharedCompanion {
     /// Its uid.
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
-    /// When it was made.
+    /// Creation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// Whether the deployment is one of its users, and the companion stays.
+    /// True if the deployment uses it, and the companion is not terminating.
     pub used: bool,
-    /// Whether it has been given to the deployment: that has its name in the list, or its copy on the hub has been promised it.
-    /// Where the list names nobody, to refer to the source is not enough for that.
+    /// True if it is assigned to the deployment: the list names the deployment, or the copy on the hub expects the companion. If
+    /// the list is too long to name its users, a reference to the source is not sufficient.
     #[serde(default)]
     pub given: bool,
-    /// Why `referenced-by` takes no more names, in the words of the hub's API server.
+    /// Why `referenced-by` takes no more names: the error of the hub's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<String>,
-    /// Whether it has been seen to have what its source has now.
+    /// True if it was found to have the present content of its source.
     pub fresh: bool,
-    /// Name of the PropagationPolicy that claims it.
+    /// PropagationPolicy that claims it.
     pub policy: Option<String>,
-    /// The ClusterPropagationPolicy that claims it.
+    /// ClusterPropagationPolicy that claims it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
-    /// Whether it is on its way out.
+    /// True if it is terminating.
     pub terminating: bool,
-    /// The same, with what it waits for.
+    /// Since when it has been terminating, and its finalizers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub going: Option<Box<Going>>,
 }
 
 impl SharedCompanion {
-    /// As `user` sees it, who needs it so. `copied`: uid of the companion that was seen to have what the source has now.
+    /// Returns the facts as `user` sees them. `need`: why `user` needs the companion. `copied`: uid of the companion that was
+    /// found to have the source's present content.
     pub fn of(facts: &CompanionFacts, user: &str, need: Need, copied: Option<&str>) -> Self {
         Self {
             uid: facts.uid.clone(),
@@ -179,13 +180,13 @@ impl SharedCompanion {
     }
 }
 
-/// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).
+/// Returns the ClusterPropagationPolicy that claims an object or a binding: its name, or its id if no name is recorded (fact 67).
 pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
     let name = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_POLICY_NAME));
     name.or_else(|| meta.labels.as_ref()?.get(label::KARMADA_CLUSTER_CLAIM)).cloned()
 }
 
-/// Who keeps an object from going that is on its way out, as what it has: these finalizers.
+/// Describes the finalizers that block deletion.
 pub fn holders(finalizers: &[String]) -> String {
     if finalizers.is_empty() {
         return "no finalizer, and its API server has not removed it yet".to_owned();

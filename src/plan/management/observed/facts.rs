@@ -1,4 +1,4 @@
-//! What is kept of bindings and companions, as far as a decision depends on it, and what of it one deployment sees.
+//! Facts of bindings and companions that decisions depend on, and the part of them that one deployment sees.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use crate::{
 /// Condition `Scheduled` of a binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scheduled {
-    /// Whether it is `True`.
+    /// True if its status is `True`.
     pub succeeded: bool,
     /// Karmada's reason.
     pub reason: String,
@@ -41,80 +41,81 @@ pub struct Scheduled {
     pub message: String,
 }
 
-/// What is kept of a binding.
-#[allow(clippy::struct_excessive_bools)] // facts, each its own
+/// Facts of a binding.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingFacts {
     /// Its uid.
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
-    /// When something other than its status was written last, as far as its managers say.
+    /// Time of the last write to anything but the status, according to the managed fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Timestamp>,
-    /// What it was made for.
+    /// Object that the binding was made for.
     pub template: Template,
-    /// Of a deployment's: the resourceVersion of the copy that Karmada made it of last.
+    /// Of a deployment's binding: the resourceVersion of the copy that Karmada last made the binding from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
-    /// The PropagationPolicy that claims the template.
+    /// PropagationPolicy that claims the template.
     pub policy: Option<Arc<str>>,
-    /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
+    /// ClusterPropagationPolicy that claims the template: its name, or its id if no name is recorded (fact 67).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
-    /// The ids of both, of a companion's binding.
+    /// Claim ids of both policies, of a companion's binding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_ids: Option<Box<ClaimIds>>,
-    /// Whether it has a placement of its own, or the mark of one that it was scheduled by: one that only follows others
-    /// has neither (facts 15, 58).
+    /// True if it has a placement, or the mark of one that it was scheduled by. A binding that only follows others has neither
+    /// (facts 15, 58).
     #[serde(default)]
     pub placed: bool,
-    /// Digest of its placement, of a deployment's binding.
+    /// Digest of the placement, of a deployment's binding.
     #[serde(default)]
     pub placement: Option<Arc<str>>,
-    /// Digest of the placement that the scheduler has scheduled it by, which may be an earlier one.
+    /// Digest of the placement that the scheduler last used. It may be an earlier one.
     #[serde(default)]
     pub scheduled_by: Option<Arc<str>>,
-    /// The city whose policy made that placement, as far as its form shows.
+    /// City of the policy that made that placement, as far as its form shows.
     #[serde(default)]
     pub scheduled_for: Option<CityCode>,
-    /// Where the template goes on its own account.
+    /// Clusters that the binding itself is scheduled to.
     pub clusters: Shared<Vec<String>>,
-    /// The bindings that need it, sorted by name, and where they go.
+    /// Bindings that need it, with their clusters, sorted by name.
     pub required_by: Vec<BindingSnapshot>,
-    /// What the scheduler says of it; `None` while it has not looked at it.
+    /// Condition `Scheduled`. `None` until the scheduler has processed the binding.
     pub scheduled: Shared<Option<Scheduled>>,
-    /// Of each cluster, whether it took it; if not, in Karmada's words.
+    /// Result of the apply on each cluster. The error is Karmada's message.
     pub applied: Shared<BTreeMap<String, Result<(), String>>>,
-    /// Of each cluster, how many Instances a deployment has there.
+    /// Number of Instances that a deployment has on each cluster.
     pub replicas: Shared<BTreeMap<String, Replicas>>,
-    /// Whether what the template depends on is to follow it.
+    /// True if the template's dependencies follow it.
     pub propagates: bool,
-    /// Whether Karmada's dependency distributor has taken it up (fact 37).
+    /// True if Karmada's dependency distributor has processed the binding (fact 37).
     pub distributed: bool,
-    /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
+    /// The template's dependencies that Karmada recorded. `None` if it recorded nothing (fact 38).
     pub dependencies: Shared<Option<Vec<DataRef>>>,
-    /// What somebody has stopped of it.
+    /// Parts of the binding that are suspended.
     #[serde(default)]
     pub suspension: Shared<Suspension>,
-    /// True if Karmada takes it from a cluster and leaves it there for the time being (fact 81).
+    /// True if Karmada evicts it from a cluster, and keeps it there for a grace period (fact 81).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evicting: bool,
-    /// Whether it is on its way out.
+    /// True if it is terminating.
     pub terminating: bool,
 }
 
-/// Stands for what a cluster says of a ConfigMap or Secret that it refuses.
+/// Replaces a cluster's message about a rejected ConfigMap or Secret.
 pub(crate) const WITHHELD: &str = "the cluster refuses it, in words that may quote a value";
 
-/// Karmada repeats the cluster's answer in full, and the cluster that of its webhooks and policies, which have seen the data. So
-/// none of it is kept: conditions, Events and annotations are read by more people than Secrets are. No words stay none.
+/// Replaces the message about a ConfigMap or Secret. Karmada repeats the cluster's answer in full, and webhooks and policies that
+/// have seen the data contribute to that answer. Conditions, Events and annotations have more readers than Secrets. An empty
+/// message stays empty.
 fn without_values(message: String) -> String {
     if message.is_empty() { message } else { WITHHELD.to_owned() }
 }
 
 impl BindingFacts {
-    /// From a binding. What others own of it is dropped.
+    /// Extracts the facts from a binding. Other fields are dropped.
     pub fn of(binding: ResourceBinding) -> Self {
         let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
         let policy = binding.annotations().get(annotation::POLICY_NAME).map(|name| name.as_str().into());
@@ -174,9 +175,9 @@ impl BindingFacts {
         }
     }
 
-    /// Whether it says what `other` says, be it of another version.
+    /// True if all facts except the resourceVersion are equal.
     pub fn says_the_same(&self, other: &Self) -> bool {
-        // Each field is named, so that a new one cannot be forgotten; nothing is copied, for thousands may need it.
+        // Each field is named, so that a new one cannot be forgotten. Nothing is copied, because thousands may need the binding.
         let Self {
             uid,
             version: _,
@@ -212,54 +213,54 @@ impl BindingFacts {
             && (suspension, evicting, terminating) == (&other.suspension, &other.evicting, &other.terminating)
     }
 
-    /// How the binding of this name needs it. Thousands may, and each of them asks.
+    /// Returns how the binding of this name needs it. The search is binary, because thousands of bindings may ask.
     pub fn needed_by(&self, binding: &str) -> Option<&BindingSnapshot> {
         let at = self.required_by.binary_search_by(|by| by.name.as_str().cmp(binding)).ok()?;
         self.required_by.get(at)
     }
 
-    /// The cities whose policies have, or had, it where it is.
+    /// Cities with a policy that claims it, or that it was scheduled for.
     pub fn cities(&self) -> BTreeSet<CityCode> {
         let claimed = self.policy.as_deref().and_then(CityPolicyName::parse);
         claimed.into_iter().chain(self.scheduled_for.clone()).collect()
     }
 
-    /// Whether it goes anywhere on its own account, or may: one that only follows others does not.
+    /// True if it goes, or may go, to a cluster by itself. A binding that only follows others does not.
     pub fn has_own_place(&self) -> bool {
         self.policy.is_some() || self.cluster_policy.is_some() || self.placed || !self.clusters.is_empty()
     }
 
-    /// The claims of policies that are not a city's, of a companion's binding; `None` where one names no policy.
+    /// Claims of policies that are not city policies, of a companion's binding. `None` if a claim does not name its policy.
     pub fn foreign_claims(&self) -> Option<Vec<ForeignClaim>> {
         foreign_claim::all(self.policy.as_deref(), self.cluster_policy.as_deref(), self.claim_ids.as_deref())
     }
 
-    /// Whether this PropagationPolicy claims the template, and no other policy does.
+    /// True if this PropagationPolicy claims the template, and no ClusterPropagationPolicy does.
     pub fn is_claimed_by(&self, policy: &str) -> bool {
         self.cluster_policy.is_none() && self.policy.as_deref() == Some(policy)
     }
 
-    /// Whether a city's policy has it where it is: it claims it, or did until it was removed and what it asked for stands.
+    /// True if the city's policy has placed it: the policy claims it, or the policy was removed and its placement remains.
     pub fn is_of_city(&self, city: &CityCode) -> bool {
         let orphaned = self.policy.is_none() && self.cluster_policy.is_none();
         self.is_claimed_by(&city.policy_name()) || orphaned && self.scheduled_for.as_ref() == Some(city)
     }
 
-    /// Whether the scheduler has done what this placement, by its digest, asks for, and nothing newer is on its way.
+    /// True if the scheduler has applied this placement (a digest), and no newer one is pending.
     pub fn is_scheduled_by(&self, placement: &str) -> bool {
         self.placement.as_deref() == Some(placement) && self.scheduled_by.as_deref() == Some(placement)
     }
 
-    /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it
-    /// up, without the interpreter's script it has no record of them (facts 37, 38).
+    /// True if it shows that Karmada on this hub brings dependencies. Without the feature, the distributor does not process the
+    /// binding. Without the interpreter's script, the binding has no record of dependencies (facts 37, 38).
     pub fn shows_dependencies(&self) -> bool {
         self.propagates && self.distributed && self.dependencies.is_some() && !self.terminating
     }
 }
 
-/// Of each binding that a city's policy has somewhere: the clusters that it goes to; and whether what the policy asks for now,
-/// as the digest `asked` of its placement says, is on its way: where that ends is not known yet. One that somebody keeps from
-/// being scheduled is where it is.
+/// Returns the clusters of each binding that the city's policy has placed, and true if a new placement is under way. `asked` is
+/// the digest of the placement that the policy asks for now. While a placement is under way, its result is unknown. A binding
+/// that is suspended from scheduling stays on its clusters.
 pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) -> (Vec<BTreeSet<String>>, bool) {
     let is_there = |binding: &&&BindingFacts| !binding.terminating && !binding.clusters.is_empty();
     let ours: Vec<_> = bindings.iter().filter(is_there).filter(|binding| binding.is_of_city(city)).collect();
@@ -271,19 +272,19 @@ pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) 
     (ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect(), under_way)
 }
 
-/// When something of an object was written last, as far as its managers say: its status, or everything else.
+/// Returns when an object was last written, according to its managed fields: its status, or everything else.
 pub(super) fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
     let of_part = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.as_deref() == subresource);
     of_part.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
 }
 
-/// Whoever claims, by kind and name; a ClusterPropagationPolicy that has claimed something keeps it (fact 67).
+/// Names the policy that claims an object, with its kind. A ClusterPropagationPolicy keeps what it has claimed (fact 67).
 pub fn claimant(policy: Option<&str>, cluster_policy: Option<&str>) -> Option<String> {
     let cluster_policy = cluster_policy.map(|name| format!("ClusterPropagationPolicy {name}"));
     cluster_policy.or_else(|| policy.map(|name| format!("PropagationPolicy {name}")))
 }
 
-/// The references to data in Karmada's record of dependencies, a JSON array of object references.
+/// Returns the data refs in Karmada's record of dependencies, a JSON array of object references.
 fn dependencies(text: &str) -> Vec<DataRef> {
     let list: Vec<BTreeMap<String, Value>> = serde_json::from_str(text).unwrap_or_default();
     let field = |entry: &BTreeMap<String, Value>, key: &str| {
@@ -292,24 +293,24 @@ fn dependencies(text: &str) -> Vec<DataRef> {
     list.iter().filter_map(|entry| format!("{}/{}", field(entry, "kind"), field(entry, "name")).parse().ok()).collect()
 }
 
-/// What one deployment sees of a companion's binding. Of the other deployments that need it, nothing is gathered.
+/// Facts of a companion's binding as one deployment sees it. Facts of other deployments are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachedBinding {
-    /// Where the companion goes on its own account.
+    /// Clusters that the companion's binding itself is scheduled to.
     pub clusters: Vec<String>,
-    /// Where it goes because the deployment needs it.
+    /// Clusters that the companion goes to because the deployment needs it.
     pub needed_on: Vec<String>,
-    /// Of each cluster that the deployment goes to, whether it took the companion; if not, in Karmada's words.
+    /// Result of the companion's apply on each cluster of the deployment. The error is Karmada's message.
     pub applied: BTreeMap<String, Result<(), String>>,
-    /// What somebody has stopped of it.
+    /// Parts of the binding that are suspended.
     #[serde(default)]
     pub suspension: Suspension,
-    /// Whether it is on its way out.
+    /// True if it is terminating.
     pub terminating: bool,
 }
 
 impl AttachedBinding {
-    /// As the deployment sees it whose own binding has this name and goes to these clusters.
+    /// Returns the facts for the deployment with the binding `parent`, which goes to `clusters`.
     pub fn of(facts: &BindingFacts, parent: &str, clusters: &[String]) -> Self {
         let needed = facts.needed_by(parent);
         let taken = |name: &String| Some((name.clone(), facts.applied.get(name)?.clone()));

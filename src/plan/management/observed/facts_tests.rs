@@ -16,7 +16,7 @@ fn binding(metadata: Value, spec: Value) -> BindingFacts {
 }
 
 #[test]
-fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
+fn places_before_scheduler_is_done_are_under_way() {
     let dfw = CityCode::parse("dfw").unwrap();
     let claimed = |asked: &str, done: &str| BindingFacts {
         policy: Some("city-dfw".into()),
@@ -31,16 +31,16 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
     let under_way = |places: usize| (on(places).0, true);
     let cases = [
         ("it was done", Some("p"), claimed("p", "p"), on(1)),
-        ("the scheduler has not looked", Some("p"), claimed("p", "q"), under_way(1)),
+        ("the scheduler has not processed it", Some("p"), claimed("p", "q"), under_way(1)),
         ("the detector has not", Some("p"), claimed("q", "q"), under_way(1)),
-        ("somebody keeps it from being scheduled", Some("p"), BindingFacts { suspension, ..claimed("q", "q") }, on(1)),
+        ("its scheduling is suspended", Some("p"), BindingFacts { suspension, ..claimed("q", "q") }, on(1)),
         ("there is no policy to ask for anything", None, claimed("q", "q"), on(1)),
         ("its policy was removed", None, orphan(), on(1)),
         ("another city's was", None, BindingFacts { scheduled_for: CityCode::parse("ord").ok(), ..orphan() }, on(0)),
         ("another policy's", Some("p"), BindingFacts { policy: Some("theirs".into()), ..claimed("q", "q") }, on(0)),
         ("for the whole hub", Some("p"), BindingFacts { cluster_policy: Some("x".into()), ..claimed("q", "q") }, on(0)),
-        ("it goes nowhere", Some("p"), BindingFacts { clusters: vec![].into(), ..claimed("q", "q") }, on(0)),
-        ("it is on its way out", Some("p"), BindingFacts { terminating: true, ..claimed("q", "q") }, on(0)),
+        ("it is on no cluster", Some("p"), BindingFacts { clusters: vec![].into(), ..claimed("q", "q") }, on(0)),
+        ("it is terminating", Some("p"), BindingFacts { terminating: true, ..claimed("q", "q") }, on(0)),
     ];
     for (what, asked, binding, expected) in cases {
         assert_eq!(places(&dfw, asked, &[&binding]), expected, "{what}");
@@ -49,10 +49,10 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
     assert_eq!(places(&dfw, Some("p"), &both), under_way(2), "one holds up all");
 }
 
-/// A webhook of a cell that quotes a Secret's value had it shown to whoever may read deployments, Instances or Events.
+/// A cell's webhook quoted a Secret's value, and every reader of deployments, Instances or Events could see it.
 #[test]
-fn binding_of_secret_keeps_no_words_of_its_cluster() {
-    let said = |kind: &str, message: &str| {
+fn binding_of_secret_drops_message_of_its_cluster() {
+    let message_of = |kind: &str, message: &str| {
         let binding = json!({
             "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": { "name": "db" },
             "spec": { "resource": { "kind": kind, "name": "db" } },
@@ -63,14 +63,14 @@ fn binding_of_secret_keeps_no_words_of_its_cluster() {
     };
     let message = "Failed to apply all manifests (0/1): admission webhook \"w\" denied the request: canary is weak";
     for kind in ["Secret", "ConfigMap"] {
-        assert_eq!(said(kind, message), WITHHELD);
-        assert_eq!(said(kind, ""), "", "that Karmada says nothing is told as that");
+        assert_eq!(message_of(kind, message), WITHHELD);
+        assert_eq!(message_of(kind, ""), "", "an empty message stays empty");
     }
-    assert_eq!(said("WorkloadDeployment", message), message, "a deployment has no values of Secrets in it");
+    assert_eq!(message_of("WorkloadDeployment", message), message, "a deployment has no values of Secrets in it");
 }
 
 #[test]
-fn a_binding_is_claimed_by_the_one_policy_that_its_marks_name() {
+fn binding_with_cluster_policy_is_not_claimed_by_city_policy() {
     let ours = json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } });
     let theirs = json!({ "annotations": { annotation::POLICY_NAME: "theirs" } });
     let by_name = json!({ "annotations": { annotation::CLUSTER_POLICY_NAME: "all" } });
@@ -94,7 +94,7 @@ fn a_binding_is_claimed_by_the_one_policy_that_its_marks_name() {
 }
 
 #[test]
-fn a_binding_that_only_follows_others_has_no_placement() {
+fn binding_that_only_follows_others_is_not_placed() {
     let applied = json!({ "annotations": { annotation::APPLIED_PLACEMENT: "{}" } });
     let placement = json!({ "placement": { "clusterAffinity": { "clusterNames": ["a"] } } });
     for (what, metadata, spec, expected) in [

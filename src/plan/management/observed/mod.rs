@@ -1,4 +1,4 @@
-//! What controllers keep of objects that others write: facts of bindings, companions, clusters and policies.
+//! Facts of objects that other components write: bindings, companions, clusters and policies.
 
 pub mod cluster;
 mod companion_facts;

@@ -1,25 +1,25 @@
-//! How far a policy is on its way from claims to dependencies, as it stands.
+//! Phase of a policy on the way from claims to dependencies.
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::{karmada::PropagationPolicySpec, referenced::SourceKind};
 
-/// How far a policy is on its way from claims to dependencies.
+/// Phase of a policy on the way from claims to dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// It selects companions, and brings nothing by need.
+    /// The policy selects companions, and brings no dependencies.
     Claims,
-    /// It does both.
+    /// The policy selects companions, and brings dependencies.
     Both,
-    /// It selects deployments alone, whose data follows them.
+    /// The policy selects only deployments, and their data follows them.
     Dependencies,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 3] = [Self::Claims, Self::Both, Self::Dependencies];
 
-    /// The metric's label.
+    /// Value of the metric's label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Claims => "claims",
@@ -28,7 +28,7 @@ impl Phase {
         }
     }
 
-    /// Of a policy that stands.
+    /// Returns the phase of an existing policy.
     pub fn of(spec: &PropagationPolicySpec) -> Self {
         match (selects_companions(spec), spec.propagate_deps) {
             (true, false) => Self::Claims,
@@ -38,12 +38,12 @@ impl Phase {
     }
 }
 
-/// Whether a policy claims companions.
+/// True if a policy selects companions.
 pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
     SourceKind::ALL.into_iter().any(|kind| selects(spec, kind))
 }
 
-/// Whether a policy claims companions of this kind.
+/// True if a policy selects companions of this kind.
 pub fn selects(spec: &PropagationPolicySpec, kind: SourceKind) -> bool {
     spec.resource_selectors.iter().any(|selector| selector.kind == kind.as_str())
 }

@@ -1,22 +1,22 @@
-//! How many Instances a deployment is to run, and what its status on a cluster says of them.
+//! Wanted number of Instances of a deployment, and the numbers that its status on a cluster reports.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::compute::{ScaleSettings, WorkloadDeployment};
 
-/// How many Instances a deployment has on one cluster.
+/// Number of Instances that a deployment has on one cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Replicas {
-    /// Asked for, and to run: of a deployment that its cell keeps suspended none is, however many places it has.
+    /// Instances that should run. Zero while the cell keeps the deployment suspended.
     pub desired: i64,
-    /// Programmed by their provider, as the deployment's template says now.
+    /// Instances that their provider has programmed with the present template.
     pub current: i64,
 }
 
 impl Replicas {
-    /// As a deployment's status on a cluster says; nothing while it does not. A cell may have written any number: beyond those
-    /// that the field may have, it counts as the nearest of them, so that sums hold.
+    /// Reads the numbers from a deployment's status on a cluster. `None` while the status lacks them. A cell may have written any
+    /// number. A number out of the field's range is clamped, so that sums hold.
     pub(crate) fn of(status: &Value) -> Option<Self> {
         let count = |field: &str| Some(status.get(field)?.as_i64()?.clamp(0, i32::MAX.into()));
         let desired = count("desiredReplicas")?;
@@ -26,9 +26,9 @@ impl Replicas {
     }
 }
 
-/// How many instances a deployment, or its copy on the hub, is to run. Where autoscaling is asked for, whoever scales decides once it has begun,
-/// within the bounds that the Workload sets. The interpreter on the hub says the same of a cell's number. A deployment that
-/// has no number, as the Go operator made them once, runs the least; to write it down would change nothing but the object.
+/// Returns how many Instances a deployment, or its copy on the hub, should run. With autoscaling, an existing number is kept
+/// within the Workload's bounds. The interpreter on the hub treats a cell's number the same way. A deployment without a number,
+/// as the Go operator made them, runs the minimum. It gets no number, because writing one would change only the object.
 pub(crate) fn wanted(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> Option<i32> {
     let scales = settings.asks_for_autoscaling();
     if !scales && live.is_some_and(|live| live.spec.replicas.is_none()) {
