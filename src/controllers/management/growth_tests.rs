@@ -24,6 +24,7 @@ use crate::{
     controllers::{
         Reconciler,
         compact::{PackedDeployment, PackedInstance},
+        management::wiring::queues::CompanionKey,
     },
     io::{
         clients::ControlPlane,
@@ -40,7 +41,6 @@ use crate::{
                 facts::{BindingFacts, CompanionFacts, Phase, Template},
             },
             referenced_data::resolve::Source,
-            triggers::ProjectChange,
         },
     },
 };
@@ -349,7 +349,7 @@ const OF_DEPLOYMENTS: [Event; 10] = [
         let facts = ClusterFacts { ready: Err(w.next().to_string()), ..ClusterFacts::labelled("elsewhere") };
         w.parts.hub.clusters.observe(incoming("", "c2", w.next(), facts));
     }),
-    ("the Secret changes", |w, _| w.parts.triggers.after_project(&w.project, &ProjectChange::Source("shop", db()))),
+    ("the Secret changes", |w, _| w.parts.queues.companion.add(CompanionKey::new(&w.project.name, "shop", db()))),
 ];
 
 const OF_INSTANCES: [Event; 2] = [

@@ -8,8 +8,8 @@ use std::{
 use kube::ResourceExt;
 
 use crate::controllers::management::wiring::index::{
-    Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
-    origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
+    Index, city_index, copy_city, held_index, held_indices, label_city, namespace_index, on_indices,
+    origin_deployment_index, origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
 };
 use crate::{
     api::{
@@ -44,7 +44,6 @@ use crate::{
                 projection,
             },
             referenced_data::foreign_claim::ForeignClaim,
-            triggers::copy_city,
         },
         ownership,
         references::annotated,
