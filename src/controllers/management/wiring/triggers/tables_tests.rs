@@ -1,5 +1,7 @@
 //! Tables of changes and of the keys that each concerns, over caches with few objects.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -131,11 +133,13 @@ fn put<V: Send + Sync + 'static, I: Clone + Eq + std::hash::Hash + Send + Sync +
     store: &Store<V, I>,
     objects: impl IntoIterator<Item = (&'static str, &'static str, V)>,
 ) {
+    static VERSION: AtomicU64 = AtomicU64::new(1);
+    let version = VERSION.fetch_add(1, Ordering::Relaxed);
     let incoming = |(namespace, name, value): (&str, &str, V)| {
         let key = ObjectKey::new(namespace, name);
-        Incoming { key, uid: name.into(), version: 1, value: Some(Arc::new(value)) }
+        Incoming { key, uid: name.into(), version, value: Some(Arc::new(value)) }
     };
-    store.replace(objects.into_iter().map(incoming).collect(), 1);
+    store.replace(objects.into_iter().map(incoming).collect(), version);
 }
 
 fn mirror(project: &str) -> NamespaceFacts {
