@@ -27,8 +27,8 @@ const PLACEMENTS: [&str; 3] = ["p", "p-dfw", "../p"];
 /// Names of deployments that users created: names that the Workload uses itself, other names, and a name without a city.
 const NAMES: [&str; 5] = ["web-p-dfw", "web-p-ord", "web-p", "shop", "web-p-dfw-0"];
 
-/// Returns the owners of a deployment that a user created: none, the Workload without control, an earlier Workload of its name,
-/// another Workload, or the Workload itself.
+/// Returns the owners of a deployment that a user created. Owners are none, the Workload without control, an earlier Workload of
+/// its name, another Workload, or the Workload itself.
 fn owner(n: usize) -> Value {
     let reference = |kind: &str, uid: &str, controller: bool| json!([{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": kind, "name": "web", "uid": uid, "controller": controller }]);
     match n {

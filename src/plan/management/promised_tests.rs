@@ -71,8 +71,8 @@ fn promised(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
     resolve::data(&web(), &view, Duration::MAX, Timestamp::UNIX_EPOCH).expected.unwrap_or_default()
 }
 
-/// While a ConfigMap was missing, a Secret of the same deployment that was recreated was removed from the cell, because its new
-/// copy named no user. The same happened after another client overwrote the list of users.
+/// While a ConfigMap was missing, a recreated Secret of the same deployment was removed from the cell, because its new copy named
+/// no user. The same happened after another client overwrote the list of users.
 #[test]
 fn data_promised_to_hub_copy_stays_promised_in_any_state_of_the_companion() {
     let terminating = CompanionFacts { terminating: true, ..of_users(&["shop/web"]) };

@@ -103,7 +103,7 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown_users: bool,
     /// Entries of `referenced-by` that are not among the users, by name. Of an entry with another namespace only the name counts,
-    /// as in the Go operator's collector: a hub namespace holds the objects of one project namespace.
+    /// because a hub namespace has the objects of one project namespace. The Go operator's collector does the same.
     pub former_users: BTreeMap<String, FormerUser>,
     /// Names of the copies on the hub that were promised a companion whose list does not name its users. At most one more than a
     /// list names. `None` while they are not known.
@@ -147,8 +147,8 @@ impl SourceState {
         self.used && (self.failing || !known)
     }
 
-    /// Returns the next requeue, for changes without an event of the source. Such changes are: the source becomes readable, the
-    /// name of the companion becomes free, the hub accepts refused content, or a deleted source does not return.
+    /// Returns the next requeue, for changes without an event of the source. In such a change the source becomes readable, the
+    /// companion's name becomes free, the hub accepts refused content, or a deleted source does not return.
     pub fn next(&self, retry: Duration) -> Next {
         let waits = self.failing || matches!(self.last, Source::Unauthorized(_) | Source::Taken);
         let wait = waits.then_some(retry).into_iter().chain(self.offered_in).chain(self.may_return_in).min();
@@ -199,7 +199,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         };
     };
     if companion.terminating {
-        return Plan::nothing(); // recreated after the deletion, whose event enqueues the key
+        return Plan::nothing(); // recreated after the deletion: its event enqueues the key
     }
     let (users, confirm) = users(observed, companion);
     // A live read confirms each removal from the list. A list without names shows by itself that the companion is not needed.

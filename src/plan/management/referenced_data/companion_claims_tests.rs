@@ -7,7 +7,7 @@ fn only(steps: &[Step<Project, Hub>]) -> (Value, bool) {
     (body.clone(), brings_content(write))
 }
 
-/// Returns a case where the source has changed and `b` is a new user beside `a`.
+/// Returns a case where the source has changed and `b` is a new user in addition to `a`.
 fn changed() -> Case {
     Case {
         users: vec![(deployment("a"), true), (deployment("b"), true)],

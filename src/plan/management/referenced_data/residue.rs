@@ -1,7 +1,7 @@
 //! Finds residue of former claims on a companion and on its binding, and decides whether the operator may remove it.
 //!
-//! A companion follows the deployments that need it. Its binding has neither clusters nor a placement of its own (fact 15). A
-//! binding that has them without a living policy keeps the companion in a city after its last user there has left (facts 13, 24,
+//! A companion follows the deployments that need it. Its binding has neither clusters nor a placement of its own (fact 15).
+//! Without a living policy, a binding with them keeps the companion in a city after its last user there has left (facts 13, 24,
 //! 26). Such a binding also sends the companion to any cluster once the labels of a Cluster change (fact 69). So the present
 //! state of the binding decides, not its origin. Karmada may write residue back after it was removed (fact 58), and the policy of
 //! the claim may be gone.
