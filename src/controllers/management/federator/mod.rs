@@ -288,7 +288,7 @@ impl Federator {
         now: Now,
     ) -> Result<(), Error> {
         if let Some(trouble) = self.trouble_of(error, observed, failing) {
-            return self.tell(project, key, observed, trouble, now).await;
+            return self.report_trouble(project, key, observed, trouble, now).await;
         }
         self.note(key, &signals, now);
         Ok(())
@@ -324,7 +324,7 @@ impl Federator {
     }
 
     /// Reports a failure of the hub on a deployment, and records it as the blocker of the delivery.
-    async fn tell(
+    async fn report_trouble(
         &self,
         project: &ProjectCache,
         key: &ProjectKey,

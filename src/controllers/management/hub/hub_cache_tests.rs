@@ -86,7 +86,7 @@ async fn hub_cache_data_in_use_is_known_only_in_namespaces_where_policies_claim(
     let workloads = |namespace: &str, propagation| {
         let used = hub.claimed(namespace, propagation)?;
         let db = DataRef::secret("db");
-        Some(used.into_iter().filter(|of| of.data.contains(&db)).map(|of| of.workload).collect::<Vec<_>>())
+        Some(used.into_iter().filter(|copy| copy.data.contains(&db)).map(|copy| copy.workload).collect::<Vec<_>>())
     };
     assert_eq!(
         workloads("ns-1", Propagation::Dependencies),

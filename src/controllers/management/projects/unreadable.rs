@@ -62,12 +62,12 @@ impl UnreadableWatch {
     async fn check(&self, reported: &mut Reported) {
         let mut now = Reported::new();
         for project in self.projects.all() {
-            let of = Some(project.name.clone());
+            let name = Some(project.name.clone());
             let (deployments, workloads) = (project.deployments.unreadable(), project.workloads.unreadable());
-            self.report::<WorkloadDeployment, _>(&project.plane, of.as_ref(), deployments, reported, &mut now).await;
-            self.report::<Workload, _>(&project.plane, of.as_ref(), workloads, reported, &mut now).await;
+            self.report::<WorkloadDeployment, _>(&project.plane, name.as_ref(), deployments, reported, &mut now).await;
+            self.report::<Workload, _>(&project.plane, name.as_ref(), workloads, reported, &mut now).await;
             let instances = project.instances.unreadable();
-            self.report::<Instance, _>(&project.plane, of.as_ref(), instances, reported, &mut now).await;
+            self.report::<Instance, _>(&project.plane, name.as_ref(), instances, reported, &mut now).await;
         }
         let (hub, plane) = (&self.hub, &self.hub.plane);
         self.report::<PropagationPolicy, _>(plane, None, hub.policies.unreadable(), reported, &mut now).await;

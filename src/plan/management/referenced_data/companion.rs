@@ -361,7 +361,7 @@ fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<S
             Some(deployment) => {
                 confirm.push(Write::confirm_unchanged(deployment));
                 // It refers to the source as optional. Its copy is released only if the source is absent.
-                let refers = |of: &Reference| of.data_ref == observed.data_ref;
+                let refers = |reference: &Reference| reference.data_ref == observed.data_ref;
                 let absent = references(&deployment.spec.template.spec).iter().any(refers);
                 confirm.extend(absent.then(|| Write::confirm_absent(source(observed))));
             }

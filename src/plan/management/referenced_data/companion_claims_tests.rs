@@ -147,7 +147,7 @@ fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
     let cases: [Case_; 11] = [
         ("no deployment refers to it, and no copy expects it", |_| {}, Some(Ok(r#"["nobody any more"]"#))),
         ("one refers to it", |c| c.users = crowd(1), Some(Ok(r#"["shop/user-0000"]"#))),
-        ("a terminating one refers to it", |c| c.users = vec![(going("a"), true)], Some(Ok(r#"["shop/a"]"#))),
+        ("a terminating one refers to it", |c| c.users = vec![(terminating("a"), true)], Some(Ok(r#"["shop/a"]"#))),
         ("one whose other data is missing", |c| c.users = vec![(deployment("a"), false)], Some(Ok(r#"["shop/a"]"#))),
         ("a copy expects it", |c| c.copies = vec![expecting("b")], Some(Ok(r#"["shop/b"]"#))),
         ("copies cannot be read", |c| c.copies_are_unreadable = true, None),
@@ -196,7 +196,7 @@ fn given_up(case: &mut Case) -> &mut Case {
     case
 }
 
-fn going(name: &str) -> WorkloadDeployment {
+fn terminating(name: &str) -> WorkloadDeployment {
     let mut wd = deployment(name);
     wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     wd

@@ -246,9 +246,9 @@ fn companion_former_user_is_removed_after_live_read_and_the_last_one_deletes_it(
     assert_eq!(left(vec![], &["a"], vec![expecting("a")], vec![]), "[]");
     assert_eq!(left(vec![], &["a"], vec![deployment("a")], vec![expecting("a")]), "[]");
     // A terminating user is kept.
-    let mut going = deployment("a");
-    going.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-    assert_eq!(left(vec![(going, true)], &["a"], vec![], vec![]), "[]");
+    let mut terminating = deployment("a");
+    terminating.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    assert_eq!(left(vec![(terminating, true)], &["a"], vec![], vec![]), "[]");
 }
 
 #[test]

@@ -282,7 +282,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
         .cloned()
         .collect();
     let late = view.late.iter().find(|(data_ref, _)| refers(data_ref));
-    let mut data = Data { refers: !references.is_empty(), late: late.map(not_renewed), ..Data::default() };
+    let mut data = Data { refers: !references.is_empty(), late: late.map(stale_copy_message), ..Data::default() };
     let held = |kept: Vec<DataRef>| (!kept.is_empty()).then_some(kept);
     if references.is_empty() {
         data.expected = held(kept);
@@ -310,12 +310,12 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
                 let all: BTreeSet<DataRef> = wanted.into_iter().chain(kept).collect();
                 data.expected = Some(all.into_iter().collect());
             } else {
-                let going = HeldCopies::of(&missing, &view.companions, patience, now);
-                data.look_again = going.told_in;
-                data.refusal = going.told.map(|message| SourceRefusal::new(Reason::SourceCopyHeld, message));
+                let copies = HeldCopies::of(&missing, &view.companions, patience, now);
+                data.look_again = copies.told_in;
+                data.refusal = copies.told.map(|message| SourceRefusal::new(Reason::SourceCopyHeld, message));
                 data.trouble = Some(data.refusal.as_ref().map_or_else(
                     || {
-                        let text = with_note(&on_its_way(&missing, view), data.late.as_deref());
+                        let text = with_note(&copying_message(&missing, view), data.late.as_deref());
                         Verdict::unknown(Reason::Resolving, text)
                     },
                     |refusal| Verdict::no(refusal.reason.clone(), &*refusal.message),
@@ -328,7 +328,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
 }
 
 /// Message about a source that could not be read or copied for longer than the grace period.
-fn not_renewed((data_ref, why): (&DataRef, &String)) -> String {
+fn stale_copy_message((data_ref, why): (&DataRef, &String)) -> String {
     format!(
         "{data_ref} is not copied to the hub. Running instances keep the content that they have. The platform, or the owner \
          of the project, must mend what this says: {why}"
@@ -341,11 +341,11 @@ pub(crate) fn with_note(message: &str, note: Option<&str>) -> String {
 }
 
 /// Message about copies that are not in place yet.
-fn on_its_way(missing: &[DataRef], view: &View) -> String {
+fn copying_message(missing: &[DataRef], view: &View) -> String {
     let message = format!("copying {} to the hub", list(missing));
     let companions = missing.iter().filter_map(|data_ref| Some((data_ref, view.companions.get(data_ref)?)));
     let mut full = companions.filter(|(_, companion)| !companion.used);
-    match full.find_map(|(of, companion)| Some((of, companion.full.as_ref()?))) {
+    match full.find_map(|(data_ref, companion)| Some((data_ref, companion.full.as_ref()?))) {
         Some((data_ref, why)) => {
             format!("{message}; the list of those that use {data_ref} takes no more of them: {why}")
         }
@@ -355,7 +355,7 @@ fn on_its_way(missing: &[DataRef], view: &View) -> String {
 
 /// True if a deployment with these references does without a source: the source is optional and absent.
 pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Source) -> bool {
-    *source == Source::Absent && references.iter().any(|of| of.data_ref == *data_ref && of.optional)
+    *source == Source::Absent && references.iter().any(|r| r.data_ref == *data_ref && r.optional)
 }
 
 /// True if a deployment releases the copy of a source that it does without. Otherwise the deletion of a source would not revoke
@@ -378,12 +378,11 @@ pub fn wants_companion(
 ) -> bool {
     let source = sources.get(data_ref).unwrap_or(&Source::Unknown);
     let size = |source: &Source| if let Source::Present { size } = source { *size } else { 0 };
-    let is_copied = |of: &Reference| {
-        let can_be = problem(of, namespace, limits, source).is_none() && matches!(source, Source::Present { .. });
-        of.data_ref == *data_ref && can_be
+    let is_copied = |r: &Reference| {
+        let can_be = problem(r, namespace, limits, source).is_none() && matches!(source, Source::Present { .. });
+        r.data_ref == *data_ref && can_be
     };
-    let fits =
-        || references.iter().filter_map(|of| sources.get(&of.data_ref)).map(size).sum::<u64>() <= limits.aggregate;
+    let fits = || references.iter().filter_map(|r| sources.get(&r.data_ref)).map(size).sum::<u64>() <= limits.aggregate;
     !does_without(references, data_ref, source)
         && (wants_companions(references, namespace, limits, sources)
             || promised && references.iter().any(is_copied) && fits())

@@ -176,7 +176,7 @@ fn data_with_full_list_of_users_reports_the_reason() {
 #[test]
 fn data_copy_held_by_finalizer_for_two_minutes_is_reported_with_the_finalizer() {
     let refs = json!([{ "secretRef": { "name": "b" } }]);
-    let going = |seconds: i64, finalizers: &[&str]| {
+    let held_for = |seconds: i64, finalizers: &[&str]| {
         let meta = json!({
             "uid": "c", "deletionTimestamp": Timestamp::UNIX_EPOCH.to_string(), "finalizers": finalizers,
             "annotations": { annotation::REFERENCED_BY: r#"["shop/wd"]"# },
@@ -192,14 +192,14 @@ fn data_copy_held_by_finalizer_for_two_minutes_is_reported_with_the_finalizer() 
         let now = Timestamp::from_second(seconds).unwrap();
         data(&deployment(&refs, &promised), &view, Duration::from_mins(2), now)
     };
-    let under_way = going(100, &["example.com/hold"]);
+    let under_way = held_for(100, &["example.com/hold"]);
     assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
     assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
     for (finalizers, words) in [
         (&["example.com/hold"][..], "that of Secret/b has the finalizers example.com/hold, which whoever set them"),
         (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
     ] {
-        let held = going(120, finalizers);
+        let held = held_for(120, finalizers);
         let trouble = held.trouble.unwrap();
         assert!(trouble.reason == "SourceCopyHeld" && trouble.message.contains(words), "{trouble:?}");
         assert!(held.refusal.unwrap().to_annotation().contains(words), "the cell reports it on the Instances too");
