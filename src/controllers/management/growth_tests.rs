@@ -63,7 +63,7 @@ fn own_city(n: usize) -> String {
 /// A project whose namespace `shop` has deployments that all refer to the Secret `db`. The hub has their copies, bindings and
 /// policies, and Instances without a project.
 struct World {
-    parts: Parts,
+    parts: Arc<Parts>,
     project: Arc<ProjectCache>,
     companion: Companion,
     policy: CityPolicy,

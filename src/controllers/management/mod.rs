@@ -37,6 +37,7 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
+        queue::Key,
         store::ObjectKey,
     },
     metrics::Metrics,
@@ -132,9 +133,9 @@ struct Parts {
 #[cfg(test)]
 impl Parts {
     /// With a hub that nobody answers for.
-    fn of_tests() -> Self {
+    fn of_tests() -> Arc<Self> {
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-        Self::new(hub, Options::of_tests(), Health::default(), Metrics::default())
+        Arc::new(Self::new(hub, Options::of_tests(), Health::default(), Metrics::default()))
     }
 }
 
@@ -172,55 +173,27 @@ impl Parts {
         }
     }
 
-    fn watches(&self, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, latency, triggers, health, .. } = self.clone();
-        let Options { networks, beside_cell, timing, .. } = options;
-        let stop = stop.clone();
-        ManagementWatches {
-            hub,
-            projects,
-            triggers,
-            blocked,
-            latency,
-            networks,
-            beside_cell,
-            health,
-            metrics,
-            timing,
-            stop,
-        }
+    fn watches(self: &Arc<Self>, stop: &CancellationToken) -> ManagementWatches {
+        ManagementWatches { ctx: self.clone(), stop: stop.clone() }
     }
 
-    fn workload(&self) -> WorkloadController {
-        let Self { options, projects, health, metrics, .. } = self.clone();
-        let timing = options.timing;
-        let contests = Contests::new(WorkloadController::NAME, timing.takeover_pause, &metrics);
-        WorkloadController { projects, contests, timing, health, metrics }
+    fn workload(self: &Arc<Self>) -> WorkloadController {
+        WorkloadController { ctx: self.clone(), contests: self.contests(WorkloadController::NAME) }
     }
 
-    fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, blocked, latency, .. } = self.clone();
-        let Self { moves, health, policies, unshown, .. } = self.clone();
-        let Options { limits, timing, .. } = options;
-        let namespaces_told = Mutex::default();
-        let contests = Contests::new(Federator::NAME, timing.takeover_pause, &metrics);
+    fn federator(self: &Arc<Self>) -> Federator {
         Federator {
-            pace: Pace::default(),
+            ctx: self.clone(),
             collector: self.collector(),
-            hub,
-            projects,
-            blocked,
-            latency,
-            moves,
-            refused_policies: policies.refused.clone(),
-            unshown,
-            contests,
-            limits,
-            timing,
-            health,
-            metrics,
-            namespaces_told,
+            pace: Pace::default(),
+            contests: self.contests(Federator::NAME),
+            namespaces_told: Mutex::default(),
         }
+    }
+
+    /// Contests of a controller's writes.
+    fn contests<K: Key>(&self, controller: &'static str) -> Contests<K> {
+        Contests::new(controller, self.options.timing.takeover_pause, &self.metrics)
     }
 
     fn policy(&self) -> CityPolicy {
@@ -246,32 +219,18 @@ impl Parts {
         }
     }
 
-    fn projector(&self) -> Projector {
-        let Self { options, metrics, hub, projects, quarantine, unshown, triggers, .. } = self.clone();
-        let (timing, given) = (options.timing, Mutex::default());
-        Projector { hub, projects, quarantine, unshown, triggers, given, timing, metrics }
+    fn projector(self: &Arc<Self>) -> Projector {
+        Projector { ctx: self.clone(), given: Mutex::default() }
     }
 
-    fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
-        let Self { options, metrics, hub, projects, triggers, health, .. } = self.clone();
-        let Options { limits, timing, .. } = options;
-        Companion { hub, projects, triggers, watches: watches.clone(), limits, timing, health, metrics }
+    fn companion(self: &Arc<Self>, watches: &Arc<ManagementWatches>) -> Companion {
+        Companion { ctx: self.clone(), watches: watches.clone() }
     }
 
     fn collector(&self) -> Collector {
         let Self { options, metrics, hub, projects, triggers, policies, .. } = self.clone();
         let Options { sweep, timing, .. } = options;
         Collector { hub, projects, triggers, policies, sweep, timing, metrics }
-    }
-
-    fn unreadable(&self) -> UnreadableWatch {
-        let Self { metrics, hub, projects, .. } = self.clone();
-        UnreadableWatch { hub, projects, metrics }
-    }
-
-    fn outage(&self) -> OutageWatch {
-        let Self { hub, triggers, health, .. } = self.clone();
-        OutageWatch { hub, triggers, health }
     }
 
     fn clusters(&self) -> ClusterWatch {
@@ -287,7 +246,7 @@ impl Parts {
 
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
 pub struct ManagementControllers {
-    parts: Parts,
+    parts: Arc<Parts>,
     watches: Arc<ManagementWatches>,
 }
 
@@ -300,7 +259,7 @@ impl ManagementControllers {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let parts = Parts::new(hub, options, health.clone(), metrics.clone());
+        let parts = Arc::new(Parts::new(hub, options, health.clone(), metrics.clone()));
         let watches = Arc::new(parts.watches(stop));
         watches.start_hub();
         Self { parts, watches }
@@ -342,15 +301,15 @@ impl ManagementControllers {
     /// Works until `stop`; what is under way then is finished first.
     pub async fn run(&self, stop: &CancellationToken) {
         let Self { parts, watches } = self;
-        let Parts { queues, metrics, latency, .. } = parts;
+        let Parts { queues, metrics, latency, .. } = &**parts;
         latency.begin();
         let workload = Arc::new(parts.workload());
         let federator = Arc::new(parts.federator());
         let policy = Arc::new(parts.policy());
         let projector = Arc::new(parts.projector());
         let companion = Arc::new(parts.companion(watches));
-        let (collector, clusters, outage) = (parts.collector(), parts.clusters(), parts.outage());
-        let (unreadable, grace) = (parts.unreadable(), parts.options.timing.error_grace);
+        let (collector, clusters, outage) = (parts.collector(), parts.clusters(), OutageWatch { ctx: parts.clone() });
+        let (unreadable, grace) = (UnreadableWatch { ctx: parts.clone() }, parts.options.timing.error_grace);
         tokio::join!(
             super::run(workload, queues.workload.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::controllers::management::{hub::hub_cache::HubCache, wiring::triggers::Triggers};
+use crate::controllers::management::{Parts, hub::hub_cache::HubCache};
 use crate::{
     api::referenced::SourceKind,
     io::{
@@ -40,9 +40,7 @@ pub(crate) fn companions_fail(hub: &HubCache, health: &Health, now: Now) -> bool
 
 /// Enqueues every deployment when an outage begins. At its end the watches enqueue every key themselves.
 pub(crate) struct OutageWatch {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) triggers: Arc<Triggers>,
-    pub(crate) health: Health,
+    pub(crate) ctx: Arc<Parts>,
 }
 
 impl OutageWatch {
@@ -55,9 +53,9 @@ impl OutageWatch {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let is_out = outage(&self.hub, &self.health, Now::read()).is_some();
+            let is_out = outage(&self.ctx.hub, &self.ctx.health, Now::read()).is_some();
             if is_out && !before {
-                self.triggers.enqueue_deployments();
+                self.ctx.triggers.enqueue_deployments();
             }
             before = is_out;
         }

@@ -11,19 +11,18 @@ use crate::{
     controllers::{
         Reconciler,
         management::{
-            Options, Parts,
+            Parts,
             fixtures::{deployment, namespace, nobody, project},
             wiring::queues::{CompanionKey, ProjectKey},
         },
     },
-    io::{clock::Now, health::Health},
-    metrics::Metrics,
+    io::clock::Now,
     plan::Next,
 };
 
 /// Returns two projects with a namespace of the same uid. The hub namespace names the first, and has copies of `api` and `gone`.
-fn parts() -> Parts {
-    let parts = Parts::new(nobody(), Options::of_tests(), Health::default(), Metrics::default());
+fn parts() -> Arc<Parts> {
+    let parts = Parts::of_tests();
     let (plane, projects) = (ControlPlane::new("discovery", nobody()), Arc::new(Store::new(|_, _| Vec::new())));
     projects.replace(Vec::new(), 1);
     parts.projects.discover(Discovered { plane, kind: Kind::Namespace, projects });

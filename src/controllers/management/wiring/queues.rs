@@ -58,11 +58,11 @@ impl Queues {
     /// Adds keys to their queues.
     pub(crate) fn add(&self, keys: Keys) {
         let Keys { workload, federator, policy, projector, companion, clusters } = keys;
-        workload.into_iter().for_each(|key| self.workload.add(key));
-        federator.into_iter().for_each(|key| self.federator.add(key));
-        policy.into_iter().for_each(|key| self.policy.add(key));
-        projector.into_iter().for_each(|key| self.projector.add(key));
-        companion.into_iter().for_each(|key| self.companion.add(key));
+        self.workload.add_all(workload);
+        self.federator.add_all(federator);
+        self.policy.add_all(policy);
+        self.projector.add_all(projector);
+        self.companion.add_all(companion);
         if clusters {
             self.clusters.notify_one();
         }

@@ -149,7 +149,7 @@ fn mirror(project: &str) -> NamespaceFacts {
 }
 
 /// The project `alpha` with the namespace `shop`, and its hub namespace `ns-u`.
-fn world() -> (Parts, Arc<ProjectCache>) {
+fn world() -> (Arc<Parts>, Arc<ProjectCache>) {
     let parts = Parts::of_tests();
     let plane = ControlPlane::new("alpha", fixtures::nobody());
     let stop = tokio_util::sync::CancellationToken::new();
@@ -499,8 +499,8 @@ async fn change_of_a_location_a_namespace_or_a_network_concerns_its_workloads() 
         triggers.after_own_namespace(&project, &Delta { namespace: "", name: "shop", old: Some(old), new: Some(new) })
     };
     let workloads = || "workload w, workload waiting".to_owned();
-    let location = |old, new| triggers.after_location(&project, &of_web(Some(old), Some(new)));
-    let network = |old, new| triggers.after_network(&project, &of_web(old, new));
+    let location = |old, new| project::after_location(&project, &of_web(Some(old), Some(new)));
+    let network = |old, new| project::after_network(&project, &of_web(old, new));
     assert_table([
         ("location opens a city", location(&closed, &open), workloads()),
         ("location unchanged", location(&open, &open), String::new()),
