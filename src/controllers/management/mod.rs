@@ -101,9 +101,9 @@ impl Options {
     }
 }
 
-/// What the controllers share. Each is given the parts that it uses, and no others.
+/// Caches, queues and memory that the controllers share.
 #[derive(Clone)]
-struct Parts {
+struct Context {
     options: Options,
     metrics: Metrics,
     /// What is known of the hub.
@@ -131,15 +131,15 @@ struct Parts {
 }
 
 #[cfg(test)]
-impl Parts {
-    /// With a hub that nobody answers for.
+impl Context {
+    /// Returns a context whose hub does not answer.
     fn of_tests() -> Arc<Self> {
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
         Arc::new(Self::new(hub, Options::of_tests(), Health::default(), Metrics::default()))
     }
 }
 
-impl Parts {
+impl Context {
     fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Self {
         let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));
         let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
@@ -246,7 +246,7 @@ impl Parts {
 
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
 pub struct ManagementControllers {
-    parts: Arc<Parts>,
+    ctx: Arc<Context>,
     watches: Arc<ManagementWatches>,
 }
 
@@ -259,10 +259,10 @@ impl ManagementControllers {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let parts = Arc::new(Parts::new(hub, options, health.clone(), metrics.clone()));
-        let watches = Arc::new(parts.watches(stop));
+        let ctx = Arc::new(Context::new(hub, options, health.clone(), metrics.clone()));
+        let watches = Arc::new(ctx.watches(stop));
         watches.start_hub();
-        Self { parts, watches }
+        Self { ctx, watches }
     }
 
     /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
@@ -273,8 +273,8 @@ impl ManagementControllers {
     /// Who uses what in a namespace of a project, where each object goes to one city alone; nothing where objects follow
     /// their users, or it is not known.
     pub fn claimed(&self) -> impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static {
-        let (hub, projects) = (self.parts.hub.clone(), self.parts.projects.clone());
-        let propagation = self.parts.options.propagation;
+        let (hub, projects) = (self.ctx.hub.clone(), self.ctx.projects.clone());
+        let propagation = self.ctx.options.propagation;
         move |project, namespace| {
             let uid = projects.get(project)?.namespace_uid(namespace)?;
             let namespace = names::hub_namespace(&uid);
@@ -300,16 +300,16 @@ impl ManagementControllers {
 
     /// Works until `stop`; what is under way then is finished first.
     pub async fn run(&self, stop: &CancellationToken) {
-        let Self { parts, watches } = self;
-        let Parts { queues, metrics, latency, .. } = &**parts;
+        let Self { ctx, watches } = self;
+        let Context { queues, metrics, latency, .. } = &**ctx;
         latency.begin();
-        let workload = Arc::new(parts.workload());
-        let federator = Arc::new(parts.federator());
-        let policy = Arc::new(parts.policy());
-        let projector = Arc::new(parts.projector());
-        let companion = Arc::new(parts.companion(watches));
-        let (collector, clusters, outage) = (parts.collector(), parts.clusters(), OutageWatch { ctx: parts.clone() });
-        let (unreadable, grace) = (UnreadableWatch { ctx: parts.clone() }, parts.options.timing.error_grace);
+        let workload = Arc::new(ctx.workload());
+        let federator = Arc::new(ctx.federator());
+        let policy = Arc::new(ctx.policy());
+        let projector = Arc::new(ctx.projector());
+        let companion = Arc::new(ctx.companion(watches));
+        let (collector, clusters, outage) = (ctx.collector(), ctx.clusters(), OutageWatch { ctx: ctx.clone() });
+        let (unreadable, grace) = (UnreadableWatch { ctx: ctx.clone() }, ctx.options.timing.error_grace);
         tokio::join!(
             super::run(workload, queues.workload.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt;
 
-use super::{Parts, projects::project_cache::ProjectCache, wiring::index::workload_index, wiring::queues::ProjectKey};
+use super::{
+    Context, projects::project_cache::ProjectCache, wiring::index::workload_index, wiring::queues::ProjectKey,
+};
 use crate::{
     api::{
         compute::{Workload, WorkloadDeployment},
@@ -26,13 +28,17 @@ use crate::{
 
 /// Reconciles the deployments of each Workload, and sums up their reports in its status.
 pub(super) struct WorkloadController {
-    pub(super) ctx: Arc<Parts>,
+    pub(super) ctx: Arc<Context>,
     pub(super) contests: Contests<ProjectKey>,
 }
 
 impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
     type Key = ProjectKey;
+
+    fn by_server(&self, key: &ProjectKey, now: Now) -> Now {
+        self.ctx.projects.get(&key.project).map_or(now, |project| now.on(project.plane.connection().clock()))
+    }
 
     /// 1. Waits until all caches of the decision are filled. A filled cache enqueues every key. A watch that never works is
     ///    reported.
@@ -46,7 +52,6 @@ impl Reconciler for WorkloadController {
         if !project.is_synced() {
             return Ok(Next::Await);
         }
-        let now = now.on(project.plane.connection().clock());
         let Some(workload) = project.workloads.get(&key.object).and_then(|packed| packed.open()) else {
             self.contests.forget(key);
             return Ok(Next::Await);

@@ -52,6 +52,10 @@ impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
     type Key = PolicyKey;
 
+    fn by_server(&self, _: &PolicyKey, now: Now) -> Now {
+        now.on(self.hub.plane.connection().clock())
+    }
+
     /// 1. Waits until the hub's caches are filled; a cache that has been filled anew enqueues every key.
     /// 2. Observes the policy, who needs it, where the city is, and how far companions are from needing no claims.
     /// 3. Decides. What somebody takes back again and again, or the hub does not keep, waits.
@@ -216,7 +220,7 @@ fn ends_its_turn(failed: Class) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::meta::label, controllers::management::Parts, io::store::Incoming, plan::NamespaceFacts};
+    use crate::{api::meta::label, controllers::management::Context, io::store::Incoming, plan::NamespaceFacts};
 
     /// Found under load: whoever lost a race for its own policy lost its turn to ask, and the migration waited for the next round.
     #[test]
@@ -230,8 +234,8 @@ mod tests {
     /// place.
     #[tokio::test]
     async fn a_policy_that_cannot_be_read_is_left_as_it_is() {
-        let parts = Parts::of_tests();
-        let hub = &parts.hub;
+        let ctx = Context::of_tests();
+        let hub = &ctx.hub;
         let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
         let facts = NamespaceFacts {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
@@ -247,9 +251,9 @@ mod tests {
         hub.policies.replace(Vec::new(), 1);
         let key = PolicyKey { namespace: "ns-1".into(), city: CityCode::parse("dfw").unwrap() };
         let now = Now::read();
-        assert!(parts.policy().observe(&key, now).is_some_and(|observed| observed.policy.is_none()), "there is none");
+        assert!(ctx.policy().observe(&key, now).is_some_and(|observed| observed.policy.is_none()), "there is none");
         let unreadable = Incoming { key: ObjectKey::new("ns-1", "city-dfw"), uid: "p".into(), version: 2, value: None };
         hub.policies.observe(unreadable);
-        assert!(parts.policy().observe(&key, now).is_none(), "nobody knows what it says");
+        assert!(ctx.policy().observe(&key, now).is_none(), "nobody knows what it says");
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         names,
         referenced::SourceKind,
     },
-    controllers::management::{Options, Parts, fixtures},
+    controllers::management::{Context, Options, fixtures},
     io::{health::Health, store::Incoming, watch::Metadata},
     plan::{
         NamespaceFacts, Object,
@@ -19,8 +19,8 @@ use crate::{
 
 const NAMED: [(&str, &str); 2] = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
 
-fn parts() -> Parts {
-    Parts::new(fixtures::nobody(), Options::of_tests(), Health::default(), Metrics::default())
+fn ctx() -> Context {
+    Context::new(fixtures::nobody(), Options::of_tests(), Health::default(), Metrics::default())
 }
 
 fn metadata(metadata: &Value) -> Metadata {
@@ -30,8 +30,8 @@ fn metadata(metadata: &Value) -> Metadata {
 /// What claims have left is undone when an event brings it up; this is the sweep's part where no event came.
 #[tokio::test]
 async fn sweep_enqueues_every_companion() {
-    let parts = parts();
-    let hub = &parts.hub;
+    let ctx = ctx();
+    let hub = &ctx.hub;
     hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED)], 1);
     hub.policies.replace(Vec::new(), 1);
     hub.clusters.replace(Vec::new(), 1);
@@ -45,31 +45,31 @@ async fn sweep_enqueues_every_companion() {
     let key = ObjectKey::new("ns-u", &names::binding_name("Secret", "db"));
     let incoming = Incoming { key, uid: "b".into(), version: 3, value: Some(Arc::new(facts)) };
     hub.bindings.replace(vec![incoming], 3); // nobody listens yet: no event
-    assert_eq!(parts.queues.companion.depth(), 0, "nobody has heard of it");
+    assert_eq!(ctx.queues.companion.depth(), 0, "nobody has heard of it");
     let companion = metadata(&json!({
         "name": "db", "namespace": "ns-u", "uid": "c", "labels": { label::REFERENCED_DATA: "true" },
     }));
-    let collector = parts.collector();
+    let collector = ctx.collector();
     for _ in 0..2 {
         let mut lists = Lists::default();
         lists.see(&collector, SourceKind::Secret, &companion, jiff::Timestamp::UNIX_EPOCH);
-        assert_eq!(parts.queues.companion.depth(), 1, "each sweep has it looked at, once");
-        let key = parts.queues.companion.next().await;
+        assert_eq!(ctx.queues.companion.depth(), 1, "each sweep has it looked at, once");
+        let key = ctx.queues.companion.next().await;
         assert_eq!((&*key.namespace, key.data_ref.to_string()), ("web", "Secret/db".to_owned()));
-        parts.queues.companion.finish(key, crate::io::queue::Outcome::Done);
+        ctx.queues.companion.finish(key, crate::io::queue::Outcome::Done);
     }
 }
 
 /// A companion without label, binding and last user was found by nothing.
 #[tokio::test]
 async fn object_that_says_who_uses_it_may_be_a_companion_without_its_label() {
-    let parts = parts();
+    let ctx = ctx();
     let mut paused = fixtures::namespace("ns-p", "p", &NAMED);
     let facts = paused.value.take().map(|facts| NamespaceFacts { paused: true, ..(*facts).clone() });
     paused.value = facts.map(Arc::new);
     let theirs = fixtures::namespace("ns-t", "t", &[]);
-    parts.hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED), paused, theirs], 1);
-    let collector = parts.collector();
+    ctx.hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED), paused, theirs], 1);
+    let collector = ctx.collector();
     let users = json!({ annotation::REFERENCED_BY: "[\"web/gone\"]" });
     for (what, namespace, annotations, seen, looked_at) in [
         ("it says who uses it", "ns-u", users.clone(), true, true),
@@ -101,8 +101,8 @@ fn work(namespace: &str, terminating: Option<&str>) -> ObjectMeta {
 #[tokio::test]
 async fn work_is_forgotten_or_left_only_if_neither_template_nor_binding_is_there() {
     const GONE: &str = "ns-0b0b2f5c-9d6c-4f2a-9a36-0f6c3a5c7c11";
-    let parts = parts();
-    let hub = &parts.hub;
+    let ctx = ctx();
+    let hub = &ctx.hub;
     hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED), fixtures::namespace("ns-t", "t", &[])], 1);
     hub.policies.replace(Vec::new(), 1);
     hub.copies.replace(Vec::new(), 1);
@@ -111,7 +111,7 @@ async fn work_is_forgotten_or_left_only_if_neither_template_nor_binding_is_there
     for kind in SourceKind::ALL {
         hub.companions(kind).replace(Vec::new(), 1);
     }
-    let (collector, now) = (parts.collector(), Now::read());
+    let (collector, now) = (ctx.collector(), Now::read());
     let seen: BTreeSet<String> = ["w".to_owned()].into();
     let long_ago = Some("2026-01-01T00:00:00Z");
     let judge = |work: &ObjectMeta, seen: &BTreeSet<String>| {
@@ -144,17 +144,17 @@ async fn work_is_forgotten_or_left_only_if_neither_template_nor_binding_is_there
 
 #[tokio::test]
 async fn copy_is_lost_only_if_the_namespace_that_it_is_of_has_no_original() {
-    let parts = parts();
+    let ctx = ctx();
     let other = fixtures::namespace("ns-other", "o", &NAMED);
-    parts.hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED), other], 1);
+    ctx.hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED), other], 1);
     let copies = [("ns-u", "api"), ("ns-u", "web"), ("ns-other", "web")];
-    parts.hub.copies.replace(copies.map(|(namespace, name)| fixtures::deployment(namespace, name)).into(), 1);
+    ctx.hub.copies.replace(copies.map(|(namespace, name)| fixtures::deployment(namespace, name)).into(), 1);
     let lost = |namespace: &str, name: &str| {
-        let collector = parts.collector();
+        let collector = ctx.collector();
         Owners::of(&collector).lost_copy(&ObjectKey::new(namespace, name)).map(|found| found.owner)
     };
     assert_eq!(lost("ns-u", "web"), None, "the project is not known");
-    parts.projects.insert(fixtures::project("shop"));
+    ctx.projects.insert(fixtures::project("shop"));
     assert_eq!(lost("ns-u", "api"), None, "its original is there");
     let original = Object::named::<WorkloadDeployment>("web", "web");
     assert_eq!(lost("ns-u", "web"), Some(Read::NotInProject(original)));

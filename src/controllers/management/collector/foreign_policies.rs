@@ -70,15 +70,15 @@ mod tests {
     use super::*;
     use crate::{
         api::meta::label,
-        controllers::management::{Parts, fixtures},
+        controllers::management::{Context, fixtures},
         io::store::Incoming,
         plan::management::observed::facts::BindingFacts,
     };
 
     #[tokio::test]
     async fn a_policy_that_cannot_be_asked_for_counts_as_alive_from_then_on() {
-        let parts = Parts::of_tests();
-        let hub = &parts.hub;
+        let ctx = Context::of_tests();
+        let hub = &ctx.hub;
         let named = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
         hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &named)], 1);
         let binding = BindingFacts::of(

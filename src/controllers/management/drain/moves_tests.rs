@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     api::{karmada::PropagationPolicy, meta::label},
-    controllers::management::{Options, Parts, fixtures},
+    controllers::management::{Context, Options, fixtures},
     io::{health::Health, store::Incoming},
     plan::management::observed::facts::BindingFacts,
 };
@@ -33,9 +33,9 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: Option<V>) -> I
 }
 
 /// A city on the Cluster `old`, which is on its way out, and a Cluster `new` that could take it.
-fn city_that_leaves() -> Parts {
+fn city_that_leaves() -> Context {
     let options = Options { city_guard: true, ..Options::of_tests() };
-    let parts = Parts::new(fixtures::nobody(), options, Health::default(), Metrics::default());
+    let ctx = Context::new(fixtures::nobody(), options, Health::default(), Metrics::default());
     let placement =
         json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { label::TOPOLOGY_CITY: "dfw" } } } });
     let policy: PropagationPolicy = serde_json::from_value(json!({
@@ -56,38 +56,38 @@ fn city_that_leaves() -> Parts {
         }))
         .unwrap(),
     );
-    let hub = &parts.hub;
+    let hub = &ctx.hub;
     let leaves = cluster("old", |of| of["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
     hub.clusters.replace(vec![leaves, cluster("new", |_| ())], 2);
     hub.policies.replace(vec![incoming("ns-1", "city-dfw", 2, Some(policy))], 2);
     hub.bindings.replace(vec![incoming("ns-1", "web-workloaddeployment", 2, Some(binding))], 2);
     hub.copies.replace(Vec::new(), 2);
-    parts
+    ctx
 }
 
 #[tokio::test]
 async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
     let dfw = CityCode::parse("dfw").unwrap();
     for unreadable in ["old", "new", "another", ""] {
-        let hides = |parts: &Parts| parts.hub.clusters.observe(incoming("", unreadable, 3, None));
+        let hides = |ctx: &Context| ctx.hub.clusters.observe(incoming("", unreadable, 3, None));
         // Before anything is known of moves: nothing is concluded, and it is not the first look.
-        let parts = city_that_leaves();
-        let moves = parts.clusters().moves;
-        hides(&parts);
+        let ctx = city_that_leaves();
+        let moves = ctx.clusters().moves;
+        hides(&ctx);
         assert_eq!(moves.look(Now::read()).await, Next::Await, "{unreadable:?}");
-        assert!(!parts.moves.are_known() && parts.moves.all().is_empty(), "{unreadable:?}");
+        assert!(!ctx.moves.are_known() && ctx.moves.all().is_empty(), "{unreadable:?}");
         // While one is under way.
-        let parts = city_that_leaves();
-        let moves = parts.clusters().moves;
+        let ctx = city_that_leaves();
+        let moves = ctx.clusters().moves;
         moves.look(Now::read()).await;
-        let before = parts.moves.all();
+        let before = ctx.moves.all();
         let transfer = before[&dfw].transfer("ns-1").expect("it moves").clone();
         assert_eq!((&*transfer.from, &*transfer.to), ("old", "new"));
-        hides(&parts);
+        hides(&ctx);
         let later = Now { time: Now::read().time + Duration::from_hours(1), ..Now::read() };
-        let poll = Next::After(parts.options.timing.policy_poll);
+        let poll = Next::After(ctx.options.timing.policy_poll);
         assert_eq!(moves.look(later).await, poll, "{unreadable:?}: it is looked again");
-        assert_eq!(parts.moves.all(), before, "{unreadable:?}");
+        assert_eq!(ctx.moves.all(), before, "{unreadable:?}");
         // Once it can be read again, or is gone, it goes on; by then it has taken too long.
         let readable = match unreadable {
             "new" | "old" => Some(cluster(unreadable, |of| {
@@ -98,10 +98,10 @@ async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
             _ => None,
         };
         match readable {
-            Some(cluster) => parts.hub.clusters.observe(Incoming { version: 4, ..cluster }),
-            None => parts.hub.clusters.forget(&ObjectKey::new("", unreadable), unreadable),
+            Some(cluster) => ctx.hub.clusters.observe(Incoming { version: 4, ..cluster }),
+            None => ctx.hub.clusters.forget(&ObjectKey::new("", unreadable), unreadable),
         }
         moves.look(later).await;
-        assert_ne!(parts.moves.all(), before, "{unreadable:?}");
+        assert_ne!(ctx.moves.all(), before, "{unreadable:?}");
     }
 }

@@ -16,7 +16,7 @@ use kube::ResourceExt;
 
 use self::pace::Pace;
 use crate::controllers::management::{
-    Parts,
+    Context,
     collector::{Collector, relabel},
     hub::hub_outage::{companions_fail, outage},
     projects::project_cache::ProjectCache,
@@ -64,7 +64,7 @@ const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
 
 /// Reconciles the hub copies of the projects' deployments, and reports on each deployment the state of its copy.
 pub(crate) struct Federator {
-    pub(crate) ctx: Arc<Parts>,
+    pub(crate) ctx: Arc<Context>,
     pub(crate) collector: Collector,
     pub(crate) pace: Pace,
     pub(crate) contests: Contests<ProjectKey>,
@@ -75,6 +75,10 @@ pub(crate) struct Federator {
 impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
     type Key = ProjectKey;
+
+    fn by_server(&self, _: &ProjectKey, now: Now) -> Now {
+        now.on(self.ctx.hub.plane.connection().clock())
+    }
 
     /// 1. Waits until the caches of project and hub are filled. A filled cache enqueues every key. An outage of the hub is
     ///    reported even before that.
@@ -93,8 +97,6 @@ impl Reconciler for Federator {
             self.contests.forget(key);
             return Ok(Next::Await);
         };
-        // Most times in a plan are the hub's: of applies, scheduling and repairs.
-        let now = now.on(hub.plane.connection().clock());
         let outage = outage(hub, &self.ctx.health, now);
         if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);

@@ -11,7 +11,7 @@ use std::{
 use kube::ResourceExt;
 
 use crate::controllers::management::{
-    Parts,
+    Context,
     projects::project_cache::ProjectCache,
     wiring::{
         index::{origin_deployment_index, origin_place_index},
@@ -59,7 +59,7 @@ impl Given {
 
 /// Reconciles the projections of hub Instances in their projects, and reports Instances that cannot be shown.
 pub(crate) struct Projector {
-    pub(crate) ctx: Arc<Parts>,
+    pub(crate) ctx: Arc<Context>,
     /// Places where a leftover copy of the Go operator was given away since the start of this manager.
     pub(crate) given: Mutex<Given>,
 }
@@ -67,6 +67,10 @@ pub(crate) struct Projector {
 impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
     type Key = InstanceKey;
+
+    fn by_server(&self, _: &InstanceKey, now: Now) -> Now {
+        now.on(self.ctx.hub.plane.connection().clock())
+    }
 
     /// 1. Waits until the Instances of hub and project are in the caches. A filled cache enqueues every key.
     /// 2. Observes the place in the project, its hub Instance, and other hub Instances that name the place.

@@ -6,7 +6,7 @@ use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::controllers::management::Parts;
+use crate::controllers::management::Context;
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
@@ -39,7 +39,7 @@ type Reported = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
 
 /// Reports unreadable objects.
 pub(crate) struct UnreadableWatch {
-    pub(crate) ctx: Arc<Parts>,
+    pub(crate) ctx: Arc<Context>,
 }
 
 impl UnreadableWatch {

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use kube::core::ObjectMeta;
 
 use crate::controllers::management::{
-    Parts,
+    Context,
     hub::hub_outage::companions_fail,
     projects::project_cache::ProjectCache,
     referenced_data::sources::{self, News},
@@ -35,7 +35,7 @@ use crate::{
 
 /// Reconciles the companion of each ConfigMap and Secret that a project's deployments refer to.
 pub(crate) struct Companion {
-    pub(crate) ctx: Arc<Parts>,
+    pub(crate) ctx: Arc<Context>,
     /// Watches of the project. The watch of sources starts with the first reference.
     pub(crate) watches: Arc<ManagementWatches>,
 }
@@ -64,6 +64,10 @@ pub(crate) struct ResolvedKey<'a> {
 impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
     type Key = CompanionKey;
+
+    fn by_server(&self, _: &CompanionKey, now: Now) -> Now {
+        now.on(self.ctx.hub.plane.connection().clock())
+    }
 
     /// 1. Waits until the caches of project and hub are filled and the companions are current. A filled cache enqueues every key,
     ///    and so does a namespace whose deployments are all readable again.

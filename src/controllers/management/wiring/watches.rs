@@ -8,7 +8,7 @@ use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::management::{
-    Parts, federator::blocked, projects::project_cache::ProjectCache, wiring::triggers::Triggers,
+    Context, federator::blocked, projects::project_cache::ProjectCache, wiring::triggers::Triggers,
 };
 use crate::{
     api::{
@@ -41,7 +41,7 @@ const SOURCES_PAGE_SIZE: u32 = 100;
 
 /// Starts and ends watches. What they bring goes into the caches, and from there to the triggers.
 pub(crate) struct ManagementWatches {
-    pub(crate) ctx: Arc<Parts>,
+    pub(crate) ctx: Arc<Context>,
     pub(crate) stop: CancellationToken,
 }
 
