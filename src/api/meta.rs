@@ -124,7 +124,7 @@ pub mod annotation {
     /// On a project's WorkloadDeployment, and so on its copies: with [`super::SUSPENDED`] the cell stops its Instances, which
     /// keep their places. The service that suspends projects writes it, never the operator.
     pub const SUSPENDED: &str = "compute.datumapis.com/suspended";
-    /// On a hub namespace: `"true"` stops every deletion by sweeps there.
+    /// On a hub namespace: `"true"` keeps objects there that have lost their owner.
     pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
     /// On a binding: the placement that it was scheduled by (fact 27).
     pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";

@@ -170,7 +170,8 @@ impl World {
             let observed = Observed {
                 rule: Rule::Copy,
                 namespace: HUB_NS.into(),
-                namespace_uid: String::new(),
+                hub_namespace: NamespaceFacts::default(),
+                present: Some(NamespaceFacts::default()),
                 project: None,
                 owner: Read::NotInProject(original),
                 items: vec![Item::new(Object::of(&copy), ObjectVersion::of(copy.meta()))],
@@ -178,6 +179,7 @@ impl World {
                 noted: None,
                 created: Some(NOW), // a write under way has recreated it
                 seen_before: false,
+                in_sweep: false,
                 paused: false,
             };
             let steps = recorded("collector", &observed, &NOW, collect::plan(&observed, NOW)).steps.into_iter();

@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use super::{Collector, relabel::relabel};
 use crate::{
     api::{meta::label, names::HubNamespace, referenced::SourceKind},
-    controllers::{is_silence, send},
+    controllers::is_silence,
     io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
     plan::{
         Hub, Kind, NamespaceFacts, Object, ObjectVersion, Write,
@@ -32,27 +32,30 @@ const IN_EVERY_NAMESPACE: &str = "kube-root-ca.crt";
 /// What one sweep has listed.
 #[derive(Default)]
 pub(super) struct Lists {
-    /// Works of deployments, and of what may be companions. They are listed before that.
-    works: Vec<WorkFacts>,
+    /// Works of deployments, and of what may be companions, listed before everything else. `None` if that list failed.
+    works: Option<Vec<WorkFacts>>,
     /// ConfigMaps and Secrets in hub namespaces, companions and others.
     sources: BTreeSet<Object>,
     /// Those of them that are companions.
     companions: BTreeSet<Object>,
     bindings: Vec<Binding>,
-    /// Events on companions.
-    events: Vec<Write<Hub>>,
-    /// Why companions without their label could not get it back.
+    /// Events on companions that only a sweep can report.
+    pub(super) events: Vec<Write<Hub>>,
+    /// Why Works could not be listed, and why companions without their label could not get it back.
     pub(super) failed: Vec<Error>,
 }
 
 impl Lists {
-    /// Lists everything, enqueues each companion, and reports what only a sweep can report of one.
+    /// Lists everything, and enqueues each companion. Companions and bindings do not depend on the list of Works.
     ///
     /// # Errors
-    /// When a list does not come to its end.
+    /// If a list of companions or bindings does not come to its end.
     pub(super) async fn read(of: &Collector, now: Now) -> Result<Self, Error> {
-        let mut lists = Self::default();
-        list(of, Kind::Work, ListParams::default(), |work| lists.works.extend(WorkFacts::of(&work.metadata))).await?;
+        let (mut lists, mut works) = (Self::default(), Vec::new());
+        match list(of, Kind::Work, ListParams::default(), |work| works.extend(WorkFacts::of(&work.metadata))).await {
+            Ok(()) => lists.works = Some(works),
+            Err(error) => lists.failed.push(error),
+        }
         for kind in SourceKind::ALL {
             let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
             list(of, kind.into(), ours, |companion| lists.see(of, kind, &companion, now.time)).await?;
@@ -75,9 +78,6 @@ impl Lists {
             lists.bindings.extend(Binding::ours(&binding.metadata, known.as_deref()));
         })
         .await?;
-        for event in std::mem::take(&mut lists.events) {
-            let _ = send(&of.hub.plane, &event, &of.metrics).await; // a lost Event is no error
-        }
         Ok(lists)
     }
 
@@ -126,44 +126,46 @@ impl Lists {
         lost.collect()
     }
 
-    /// Works that Karmada has forgotten: they are not terminating, and neither binding nor template is there.
-    pub(super) fn works_without_template(&self, of: &Collector, seen: &BTreeSet<String>) -> Vec<Observed> {
-        let forgotten = self.without_template(of).filter(|work| work.terminating_since.is_none());
+    /// Works that Karmada has forgotten: they are not terminating, and neither binding nor template is there. `None` if Works, or what
+    /// they were made of, are not known at present.
+    pub(super) fn works_without_template(&self, of: &Collector, seen: &BTreeSet<String>) -> Option<Vec<Observed>> {
+        let forgotten = self.without_template(of)?.filter(|work| work.terminating_since.is_none());
         let lost = forgotten.map(|work| {
             // Of a hub namespace that is gone nothing says whose it was: what is left of it is counted, and not deleted.
             let facts = namespace_of(of, &work.template.namespace);
             observed(of, Rule::Work, &work.template, (&work.work, &work.version), facts.as_deref(), seen)
         });
-        lost.collect()
+        Some(lost.collect())
     }
 
-    /// What is left on clusters of what is deleted: Works that Karmada cannot delete, and those that it has forgotten and that the
-    /// collector has not deleted (`deleted` are the uids of the others).
+    /// What is left on clusters of what is deleted: Works that Karmada cannot delete, and those that it has forgotten. `settled`: uids
+    /// of Works that the collector has deleted, or whose template a live read has found. `None` if that is not known at present.
     pub(super) fn left_on_clusters(
         &self,
         of: &Collector,
         seen: &BTreeSet<String>,
-        deleted: &BTreeSet<String>,
+        settled: &BTreeSet<String>,
         now: Now,
-    ) -> AllLeft {
+    ) -> Option<AllLeft> {
         let mut left = AllLeft::new();
         let is_forgotten = |work: &WorkFacts| {
             let uid = &work.version.uid;
-            work.terminating_since.is_none() && seen.contains(uid) && !deleted.contains(uid)
+            work.terminating_since.is_none() && seen.contains(uid) && !settled.contains(uid)
         };
-        for work in self.without_template(of) {
+        for work in self.without_template(of)? {
             if work.is_left(of.timing.work_removal, now.time) || is_forgotten(work) {
                 works::count(&mut left, work);
             }
         }
-        left
+        Some(left)
     }
 
     /// Works in hub namespaces, also those that are gone, of what is not there and has no binding by which Karmada would make them
-    /// again. While it is not known what there is on the hub nothing is concluded.
-    fn without_template(&self, of: &Collector) -> impl Iterator<Item = &WorkFacts> {
+    /// again. `None` if it is not known at present what there is.
+    fn without_template(&self, of: &Collector) -> Option<impl Iterator<Item = &WorkFacts>> {
         let known = of.hub.is_synced() && of.hub.knows_karmada();
-        self.works.iter().filter(move |_| known).filter(|work| {
+        let works = self.works.as_ref().filter(|_| known)?;
+        Some(works.iter().filter(|work| {
             let Object { kind, namespace, .. } = &work.template;
             let facts = namespace_of(of, namespace);
             let is_ours = facts.map_or_else(|| HubNamespace::is_form_of(namespace), |facts| facts.upstream().is_some());
@@ -173,7 +175,7 @@ impl Lists {
             };
             let is_bound = || of.hub.bindings.contains(&ObjectKey::new(namespace, &work.binding));
             is_ours && !is_there && (work.terminating_since.is_some() || !is_bound())
-        })
+        }))
     }
 }
 
@@ -181,7 +183,7 @@ impl Lists {
 impl Lists {
     /// Nothing but this Work.
     pub(super) fn of_work(work: &kube::core::ObjectMeta) -> Self {
-        Self { works: WorkFacts::of(work).into_iter().collect(), ..Self::default() }
+        Self { works: Some(WorkFacts::of(work).into_iter().collect()), ..Self::default() }
     }
 
     pub(super) fn has_seen_sources(&self) -> bool {
@@ -200,7 +202,8 @@ fn observed(
     Observed {
         rule,
         namespace: template.namespace.clone(),
-        namespace_uid: facts.map(|facts| facts.uid.clone()).unwrap_or_default(),
+        hub_namespace: facts.cloned().unwrap_or_default(),
+        present: None,
         project: None,
         owner: Read::NotOnHub(template.clone()),
         items: vec![Item::new(object.clone(), version.clone())],
@@ -208,6 +211,7 @@ fn observed(
         noted: None,
         created: None,
         seen_before: seen.contains(&version.uid),
+        in_sweep: true,
         paused: of.sweep.is_paused(facts),
     }
 }

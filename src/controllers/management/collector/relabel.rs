@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
-use crate::controllers::management::{hub::hub_cache::HubCache, projects::registry::ProjectRegistry};
+use super::{Collector, round::Round};
+use crate::controllers::management::hub::hub_cache::HubCache;
 use crate::{
     api::{meta::label, names::ProjectName, referenced::SourceKind},
     controllers::send,
@@ -46,12 +46,8 @@ pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) 
 ///
 /// # Errors
 /// What the hub answers; what has changed meanwhile is looked at by the next sweep.
-pub(crate) async fn relabel_namespaces(
-    hub: &HubCache,
-    projects: &ProjectRegistry,
-    metrics: &Metrics,
-    now: Timestamp,
-) -> Result<(), Error> {
+pub(super) async fn relabel_namespaces(of: &Collector, round: &mut Round<'_>) -> Result<(), Error> {
+    let Collector { hub, projects, metrics, .. } = of;
     let mut lost = lost_namespaces(hub);
     if lost.is_empty() {
         return Ok(());
@@ -68,8 +64,8 @@ pub(crate) async fn relabel_namespaces(
             LostNamespace::Unknown => {
                 let version = ObjectVersion::of(&found);
                 tracing::warn!(namespace = name, "nobody can say what a hub namespace mirrors");
-                let event = unreadable::mirrored(&object, &version, now);
-                let _ = send(&hub.plane, &event, metrics).await; // a lost Event is no error
+                let event = unreadable::mirrored(&object, &version, round.now.time);
+                round.events.send(&hub.plane, &event, metrics, round.now).await;
             }
             LostNamespace::Relabelled(write) => {
                 tracing::warn!(namespace = name, "a hub namespace that has lost its labels gets them back");
