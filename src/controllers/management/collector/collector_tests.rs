@@ -390,7 +390,7 @@ async fn only_a_refused_write_is_reported_on_the_hub_namespace() {
 #[tokio::test]
 async fn failed_list_of_works_keeps_no_other_part_of_a_sweep() {
     let server = StubServer::start(None, |request| {
-        let list = |items: Value| {
+        let page = |items: Value| {
             let metadata = json!({ "resourceVersion": "5" });
             (200, json!({ "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items }))
         };
@@ -404,10 +404,10 @@ async fn failed_list_of_works_keeps_no_other_part_of_a_sweep() {
         } }]);
         match request.line.split_once(' ') {
             Some(("GET", path)) if path.ends_with("/works") => failure(500, "InternalError"),
-            Some(("GET", path)) if path.ends_with("/v1/configmaps") => list(corrupt),
-            Some(("GET", path)) if path.ends_with("/resourcebindings") => list(lost),
+            Some(("GET", path)) if path.ends_with("/v1/configmaps") => page(corrupt),
+            Some(("GET", path)) if path.ends_with("/resourcebindings") => page(lost),
             Some(("GET", path)) if path.ends_with("/lost") => not_found("configmaps", "lost"),
-            Some(("GET", _)) => list(json!([])),
+            Some(("GET", _)) => page(json!([])),
             Some(("DELETE", _)) => (200, json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" })),
             _ => (201, serde_json::from_str(&request.body).unwrap_or_default()),
         }

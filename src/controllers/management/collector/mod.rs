@@ -436,7 +436,7 @@ impl Collector {
                 return;
             }
             (_, false) => {
-                tracing::warn!(namespace, ?rule, %error, server, class, "a live read failed: nothing is deleted")
+                tracing::warn!(namespace, ?rule, %error, server, class, "a live read failed: nothing is deleted");
             }
             (_, true) if is_deletion => {
                 tracing::warn!(namespace, ?rule, %error, class, "what has lost its owner cannot be deleted");

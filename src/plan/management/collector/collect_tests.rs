@@ -136,12 +136,10 @@ fn young_copy_without_original_is_deleted_at_once_unless_paused() {
         in_sweep: false,
         ..copy(None)
     };
-    let second = Duration::from_secs(1);
     for (grace, young) in [(HOUR, 120), (HOUR * 24, 120), (Duration::from_mins(1), 10)] {
-        let young = Duration::from_secs(young);
-        let found = with_grace(grace, young - second);
+        let found = with_grace(grace, Duration::from_secs(young - 1));
         assert_eq!(decided(&found), [NO_ORIGINAL, COPY_DELETED], "{grace:?}");
-        assert_eq!(decided(&with_grace(grace, young)).len(), 3, "{grace:?}: it waits");
+        assert_eq!(decided(&with_grace(grace, Duration::from_secs(young))).len(), 3, "{grace:?}: it waits");
         let paused = Observed { paused: true, ..found };
         assert_eq!(decided(&paused), [""; 0], "{grace:?}");
         assert_eq!(plan(&paused, now()).signals, [Signal::Paused], "{grace:?}");
