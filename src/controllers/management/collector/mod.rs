@@ -5,8 +5,9 @@
 //! 1. Every queue gets the keys that no event may have announced.
 //! 2. The policies of other owners are read: what one of them has claimed counts as long as it exists.
 //! 3. Works, companions and bindings are listed. Each companion is enqueued, and gets its label back if it has lost it.
-//! 4. Everything without an owner is judged by one plan and its table ([`collect`]), and deleted after a live read.
-//! 5. Hub namespaces without their labels get them back.
+//! 4. Hub namespaces without their labels get them back. A copy or hub namespace whose original is back loses the note of its grace.
+//! 5. Everything without an owner is judged by one plan and its table ([`collect`]), and deleted after live reads. A part that fails,
+//!    and a server that does not answer, keep nothing else from being deleted.
 
 mod foreign_policies;
 mod lists;
