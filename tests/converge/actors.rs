@@ -427,8 +427,8 @@ fn is_live_read(op: &Op) -> bool {
 
 /// Counts a write. Returns false if the write was refused or if the actor has no writes left.
 fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, Refused>) -> bool {
-    let Ok(changed) = done else { return false };
-    *changes += usize::from(changed);
-    *left = left.saturating_sub(usize::from(changed));
+    let Ok(wrote) = done else { return false };
+    *changes += usize::from(wrote);
+    *left = left.saturating_sub(usize::from(wrote));
     *left > 0
 }

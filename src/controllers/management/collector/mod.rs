@@ -40,13 +40,11 @@ use crate::{
     metrics::Metrics,
     plan::{
         Discovery, Hub, Kind, NamespaceFacts, Object, ObjectVersion, Op, Plane, Project, Write,
-        management::{
-            collector::{
-                collect::{self, Decided, Signal},
-                report,
-                table::{Action, Observed, Rule, Sweep},
-                works::AllLeft,
-            },
+        management::collector::{
+            collect::{self, Decided, Signal},
+            report,
+            table::{Action, Observed, Rule, Sweep},
+            works::AllLeft,
         },
     },
     timing::Timing,
