@@ -111,6 +111,12 @@ pub mod annotation {
     /// On a city's policy in a hub namespace: clusters on which its part of the city did not arrive (JSON). A later manager does
     /// not try them again.
     pub const DRAIN_FAILED: &str = "compute.datumapis.com/drain-failed";
+    /// On a city's policy, while the city moves in that namespace: the start of the transfer and the state before it (JSON).
+    pub const DRAIN_TRANSFER: &str = "compute.datumapis.com/drain-transfer";
+    /// On a city's policy that no deployment needs: the time since which it waits for the companions that it claims (RFC 3339).
+    pub const UNNEEDED_SINCE: &str = "compute.datumapis.com/unneeded-since";
+    /// On a city's policy between claims and dependencies: time and digest of the last report about the migration (JSON).
+    pub const MIGRATION_REPORTED: &str = "compute.datumapis.com/migration-reported";
     /// On a hub WorkloadDeployment or companion: time of the last touch that made Karmada recreate a removed object (facts 49,
     /// 50, 55), in unix seconds.
     pub const REPAIRED: &str = "compute.datumapis.com/repaired";

@@ -13,7 +13,7 @@ use crate::{
     plan::{
         cell::claim::{Names, UNNAMED},
         management::{
-            city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
+            city_policy::{migration::karmada_version::KarmadaVersion, policy::Propagation},
             collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,

@@ -19,7 +19,7 @@ use compute_operator::{
         Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
-            city_policy::{guard, policy, probe},
+            city_policy::{guard, migration::probe, policy},
             collector::{
                 collect,
                 table::{Action, Item, Observed, Read, Rule, Sweep},
@@ -217,12 +217,11 @@ impl World {
                 guard: false,
                 delivered_by_dependency: false,
                 claimed: 0,
-                unneeded_for: Duration::ZERO,
-                wait_is_reported: false,
                 probe: probe::Probe::Passed,
                 propagation: policy::Propagation::Dependencies,
                 rollback_impact: None,
-                rollback_wait: None,
+                rollback_waits: Vec::new(),
+                problem: None,
                 timing: Timing::default(),
                 city,
             };

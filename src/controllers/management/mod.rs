@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    city_policy::{policy::CityPolicy, policy_memory::PolicyMemory, probe::Prober},
+    city_policy::{migration::probe::Prober, policy::CityPolicy, refused_policies::RefusedPolicies},
     collector::Collector,
-    drain::{clusters::ClusterWatch, labels::ClusterLabels, move_memory::Moves, moves::CityMoves},
+    drain::{city_watch::CityWatch, drains::Drains},
     federator::{Federator, blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances},
     hub::{hub_cache::HubCache, hub_outage::OutageWatch},
     projector::{Projector, quarantine::QuarantineRegistry},
@@ -44,7 +44,7 @@ use crate::{
     plan::{
         admission::sharing::InUse,
         management::{
-            city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
+            city_policy::{migration::karmada_version::KarmadaVersion, policy::Propagation},
             collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,
@@ -102,7 +102,6 @@ impl Options {
 }
 
 /// Caches, queues and memory that the controllers share.
-#[derive(Clone)]
 struct Context {
     options: Options,
     metrics: Metrics,
@@ -121,11 +120,11 @@ struct Context {
     /// Instances that run and that their project does not take.
     unshown: Arc<UnshownInstances>,
     /// Cities that leave a cluster.
-    moves: Arc<Moves>,
+    drains: Arc<Drains>,
     /// What puts keys into the queues.
     triggers: Arc<Triggers>,
-    /// What is remembered of city policies.
-    policies: Arc<PolicyMemory>,
+    /// City policies that the hub refuses.
+    refused: Arc<RefusedPolicies>,
     /// What every watch is up to.
     health: Health,
 }
@@ -135,14 +134,14 @@ impl Context {
     /// Returns a context whose hub does not answer.
     fn of_tests() -> Arc<Self> {
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-        Arc::new(Self::new(hub, Options::of_tests(), Health::default(), Metrics::default()))
+        Self::new(hub, Options::of_tests(), Health::default(), Metrics::default())
     }
 }
 
 impl Context {
-    fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Self {
+    fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Arc<Self> {
         let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));
-        let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
+        let (projects, queues, drains) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
         let quarantine = Arc::new(QuarantineRegistry::new(options.timing.quarantine_grace, &metrics));
         let (latency, unshown) = (Arc::<Latency>::default(), Arc::<UnshownInstances>::default());
@@ -154,9 +153,9 @@ impl Context {
             latency: Arc::clone(&latency),
             quarantine: Arc::clone(&quarantine),
             unshown: Arc::clone(&unshown),
-            moves: Arc::clone(&moves),
+            drains: Arc::clone(&drains),
         });
-        Self {
+        Arc::new(Self {
             options,
             metrics,
             hub,
@@ -166,11 +165,11 @@ impl Context {
             latency,
             quarantine,
             unshown,
-            moves,
+            drains,
             triggers,
-            policies: Arc::default(),
+            refused: Arc::default(),
             health,
-        }
+        })
     }
 
     fn watches(self: &Arc<Self>, stop: &CancellationToken) -> ManagementWatches {
@@ -196,27 +195,12 @@ impl Context {
         Contests::new(controller, self.options.timing.takeover_pause, &self.metrics)
     }
 
-    fn policy(&self) -> CityPolicy {
-        let Self { options, metrics, hub, projects, moves, triggers, policies, .. } = self.clone();
-        let Options { propagation, city_guard, karmada, timing, .. } = options;
-        let memory = Mutex::default();
-        let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
-        if propagation == Propagation::Dependencies {
-            prober.tell_assumed();
+    fn policy(self: &Arc<Self>) -> CityPolicy {
+        let prober = Prober { ctx: self.clone(), verdict: Mutex::default() };
+        if self.options.propagation == Propagation::Dependencies {
+            prober.report_assumptions();
         }
-        let contests = Contests::new(CityPolicy::NAME, timing.takeover_pause, &metrics);
-        CityPolicy {
-            hub,
-            projects,
-            moves,
-            prober,
-            memory: policies,
-            contests,
-            propagation,
-            city_guard,
-            timing,
-            metrics,
-        }
+        CityPolicy { ctx: self.clone(), prober, contests: self.contests(CityPolicy::NAME) }
     }
 
     fn projector(self: &Arc<Self>) -> Projector {
@@ -227,20 +211,12 @@ impl Context {
         Companion { ctx: self.clone(), watches: watches.clone() }
     }
 
-    fn collector(&self) -> Collector {
-        let Self { options, metrics, hub, projects, triggers, policies, .. } = self.clone();
-        let Options { sweep, timing, .. } = options;
-        Collector { hub, projects, triggers, policies, sweep, timing, metrics }
+    fn collector(self: &Arc<Self>) -> Collector {
+        Collector { ctx: self.clone() }
     }
 
-    fn clusters(&self) -> ClusterWatch {
-        let Self { options, metrics, hub, queues, moves, triggers, policies, .. } = self.clone();
-        let refused = policies.refused.clone();
-        let Options { city_guard, timing, sweep, .. } = options;
-        let labels = ClusterLabels { hub: hub.clone(), moves: moves.clone(), metrics: metrics.clone() };
-        let moves =
-            CityMoves { hub, moves, triggers, refused, city_guard, told_unguarded: Mutex::default(), timing, metrics };
-        ClusterWatch { labels, moves, queues, interval: sweep.interval }
+    fn clusters(self: &Arc<Self>) -> CityWatch {
+        CityWatch { ctx: self.clone() }
     }
 }
 
@@ -259,7 +235,7 @@ impl ManagementControllers {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let ctx = Arc::new(Context::new(hub, options, health.clone(), metrics.clone()));
+        let ctx = Context::new(hub, options, health.clone(), metrics.clone());
         let watches = Arc::new(ctx.watches(stop));
         watches.start_hub();
         Self { ctx, watches }

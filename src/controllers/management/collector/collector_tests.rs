@@ -21,6 +21,7 @@ use crate::{
         stub_server::{StubServer, not_found},
         watch::Metadata,
     },
+    metrics::Metrics,
     plan::{
         NamespaceFacts, Object,
         management::{
@@ -32,7 +33,7 @@ use crate::{
 
 const NAMED: [(&str, &str); 2] = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
 
-fn ctx() -> Context {
+fn ctx() -> Arc<Context> {
     Context::new(fixtures::nobody(), Options::of_tests(), Health::default(), Metrics::default())
 }
 
@@ -217,7 +218,7 @@ fn project(namespaces: Vec<Incoming<NamespaceFacts>>, connection: Connection) ->
 }
 
 /// Fills the hub's caches with the namespace `ns-u`, and these copies in it.
-fn fill(ctx: &Context, copies: Vec<Incoming<PackedDeployment>>) {
+fn fill(ctx: &Arc<Context>, copies: Vec<Incoming<PackedDeployment>>) {
     let hub = &ctx.hub;
     hub.namespaces.replace(vec![namespace("ns-u", "h", "2026-01-01T00:00:00Z")], 1);
     hub.copies.replace(copies, 1);
@@ -293,7 +294,7 @@ async fn sweep_ends_the_grace_of_a_copy_whose_original_is_back() {
 }
 
 /// Management whose hub and project are this server, with two copies in `ns-u` that wait since then.
-fn served(url: &str, since: Option<&str>) -> Context {
+fn served(url: &str, since: Option<&str>) -> Arc<Context> {
     let connection = || Connection::new(kube::Config::new(url.parse().unwrap())).unwrap();
     let ctx = Context::new(connection(), Options::of_tests(), Health::default(), Metrics::default());
     ctx.projects.insert(project(vec![namespace("web", "u", "2025-12-01T00:00:00Z")], connection()));
@@ -320,7 +321,7 @@ fn requested(server: &StubServer, method: &str) -> Vec<String> {
     seen
 }
 
-async fn collect_copies(ctx: &Context, events: &mut SentEvents) -> Collected {
+async fn collect_copies(ctx: &Arc<Context>, events: &mut SentEvents) -> Collected {
     let collector = ctx.collector();
     let found = Owners::of(&collector).lost_copies();
     let mut round =

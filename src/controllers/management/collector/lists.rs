@@ -64,7 +64,7 @@ impl Lists {
             let mut unlabelled = Vec::new();
             list(of, kind.into(), others, |other| unlabelled.extend(lists.see_other(of, kind, &other))).await?;
             for companion in unlabelled {
-                match relabel(&of.hub, &companion, &of.metrics).await {
+                match relabel(&of.ctx.hub, &companion, &of.ctx.metrics).await {
                     Err(error) if is_silence(&error) => return Err(error),
                     // It holds up no other; what has changed meanwhile the next sweep sees.
                     Err(error) if error.class() != Class::Conflict => lists.failed.push(error),
@@ -72,7 +72,7 @@ impl Lists {
                 }
             }
         }
-        let facts = |key: &ObjectKey| of.hub.bindings.get(key);
+        let facts = |key: &ObjectKey| of.ctx.hub.bindings.get(key);
         list(of, Kind::ResourceBinding, ListParams::default(), |binding| {
             let known = facts(&ObjectKey::of(&binding));
             lists.bindings.extend(Binding::ours(&binding.metadata, known.as_deref()));
@@ -86,15 +86,15 @@ impl Lists {
         let (facts, key) = (CompanionFacts::of(&companion.metadata), ObjectKey::of(companion));
         let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
         let version = ObjectVersion::of(&companion.metadata);
-        self.events.extend(held_copies::tell(&object, &version, &facts, of.timing.deletion_patience, now));
+        self.events.extend(held_copies::tell(&object, &version, &facts, of.ctx.options.timing.deletion_patience, now));
         if facts.has_no_known_user() {
             tracing::debug!(companion = %object, "companion is kept: its referenced-by is empty, or cannot be read");
             self.events.push(unreadable::users(&object, &version, now));
         }
         self.sources.insert(object.clone());
         self.companions.insert(object);
-        if !of.sweep.is_paused(namespace_of(of, &key.namespace).as_deref()) {
-            of.triggers.enqueue_companion(kind, &key);
+        if !of.ctx.options.sweep.is_paused(namespace_of(of, &key.namespace).as_deref()) {
+            of.ctx.triggers.enqueue_companion(kind, &key);
         }
     }
 
@@ -106,7 +106,7 @@ impl Lists {
         let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
         self.sources.insert(object.clone());
         let may_be_ours = ownership::may_be_unlabelled_companion(&other.metadata);
-        (may_be_ours && !of.sweep.is_paused(Some(&facts))).then_some(object)
+        (may_be_ours && !of.ctx.options.sweep.is_paused(Some(&facts))).then_some(object)
     }
 
     /// Bindings of companions and copies that are gone. While the project may have the deployment its copy may come back.
@@ -153,7 +153,7 @@ impl Lists {
             work.terminating_since.is_none() && seen.contains(uid) && !settled.contains(uid)
         };
         for work in self.without_template(of)? {
-            if work.is_left(of.timing.work_removal, now.time) || is_forgotten(work) {
+            if work.is_left(of.ctx.options.timing.work_removal, now.time) || is_forgotten(work) {
                 works::count(&mut left, work);
             }
         }
@@ -163,7 +163,7 @@ impl Lists {
     /// Works in hub namespaces, also those that are gone, of what is not there and has no binding by which Karmada would make them
     /// again. `None` if it is not known at present what there is.
     fn without_template(&self, of: &Collector) -> Option<impl Iterator<Item = &WorkFacts>> {
-        let known = of.hub.is_synced() && of.hub.knows_karmada();
+        let known = of.ctx.hub.is_synced() && of.ctx.hub.knows_karmada();
         let works = self.works.as_ref().filter(|_| known)?;
         Some(works.iter().filter(|work| {
             let Object { kind, namespace, .. } = &work.template;
@@ -173,7 +173,7 @@ impl Lists {
                 Kind::WorkloadDeployment => has_copy(of, &work.template),
                 _ => self.sources.contains(&work.template),
             };
-            let is_bound = || of.hub.bindings.contains(&ObjectKey::new(namespace, &work.binding));
+            let is_bound = || of.ctx.hub.bindings.contains(&ObjectKey::new(namespace, &work.binding));
             is_ours && !is_there && (work.terminating_since.is_some() || !is_bound())
         }))
     }
@@ -207,35 +207,35 @@ fn observed(
         project: None,
         owner: Read::NotOnHub(template.clone()),
         items: vec![Item::new(object.clone(), version.clone())],
-        grace: rule.grace(&of.sweep, &of.timing),
+        grace: rule.grace(&of.ctx.options.sweep, &of.ctx.options.timing),
         noted: None,
         created: None,
         seen_before: seen.contains(&version.uid),
         in_sweep: true,
-        paused: of.sweep.is_paused(facts),
+        paused: of.ctx.options.sweep.is_paused(facts),
     }
 }
 
 fn namespace_of(of: &Collector, namespace: &str) -> Option<Arc<NamespaceFacts>> {
-    of.hub.namespaces.get(&ObjectKey::new("", namespace))
+    of.ctx.hub.namespaces.get(&ObjectKey::new("", namespace))
 }
 
 fn has_copy(of: &Collector, copy: &Object) -> bool {
-    of.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name))
+    of.ctx.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name))
 }
 
 /// True if the project may have the original of a copy.
 fn may_return(of: &Collector, copy: &Object, facts: &NamespaceFacts) -> bool {
     let Some((project, own)) = facts.upstream() else { return true };
-    if of.projects.mirrored(&project, own, &copy.namespace) != Mirrored::Lives {
+    if of.ctx.projects.mirrored(&project, own, &copy.namespace) != Mirrored::Lives {
         return true; // it is judged with the hub namespace
     }
     let original = ObjectKey::new(own, &copy.name);
-    of.projects.get(&project).is_none_or(|project| project.deployments.contains(&original))
+    of.ctx.projects.get(&project).is_none_or(|project| project.deployments.contains(&original))
 }
 
 /// Shows the metadata of all objects of a kind on the hub to `see`.
 async fn list(of: &Collector, kind: Kind, params: ListParams, see: impl FnMut(Metadata)) -> Result<(), Error> {
-    let plane = &of.hub.plane;
+    let plane = &of.ctx.hub.plane;
     list::metadata(&plane.connection().client(), plane.name(), kind, params, see).await
 }

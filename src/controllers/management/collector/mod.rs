@@ -29,25 +29,20 @@ use self::{
     owners::{Namespaces, Owners},
     round::{HUB, Memory, Round, SentEvents, Stopped, server_of},
 };
-use crate::controllers::management::{
-    city_policy::policy_memory::PolicyMemory, hub::hub_cache::HubCache, projects::registry::ProjectRegistry,
-    wiring::triggers::Triggers,
-};
+use crate::controllers::management::Context;
 use crate::{
     api::names::ProjectName,
     controllers::{is_silence, record, send, worst},
     io::{Class, Error, clock::Now, shared, store::ObjectKey},
-    metrics::Metrics,
     plan::{
         Discovery, Hub, Kind, NamespaceFacts, Object, ObjectVersion, Op, Plane, Project, Write,
         management::collector::{
             collect::{self, Decided, Signal},
             report,
-            table::{Action, Observed, Rule, Sweep},
+            table::{Action, Observed, Rule},
             works::AllLeft,
         },
     },
-    timing::Timing,
 };
 
 pub(crate) use self::relabel::relabel;
@@ -107,19 +102,13 @@ struct Collected {
 /// Collects.
 #[derive(Clone)]
 pub(crate) struct Collector {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) triggers: Arc<Triggers>,
-    pub(crate) policies: Arc<PolicyMemory>,
-    pub(crate) sweep: Sweep,
-    pub(crate) timing: Timing,
-    pub(crate) metrics: Metrics,
+    pub(crate) ctx: Arc<Context>,
 }
 
 impl Collector {
     /// Sweeps until `stop`.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
-        let every = self.sweep.interval;
+        let every = self.ctx.options.sweep.interval;
         let mut memory = Memory::default();
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -128,33 +117,33 @@ impl Collector {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            self.triggers.enqueue_blocked();
-            self.triggers.enqueue_deleting();
-            self.triggers.enqueue_quarantined();
-            self.triggers.enqueue_waiting_instances();
+            self.ctx.triggers.enqueue_blocked();
+            self.ctx.triggers.enqueue_deleting();
+            self.ctx.triggers.enqueue_quarantined();
+            self.ctx.triggers.enqueue_waiting_instances();
             shared::clean();
             self.forget_gone();
             // Most times that it judges are the hub's.
-            let began = Now::read().on(self.hub.plane.connection().clock());
+            let began = self.ctx.hub.plane.now();
             let result = self.sweep_once(&mut memory, began).await;
             let ended = Now::read();
-            self.metrics.swept(result.label(), ended.instant.duration_since(began.instant), ended.time.as_second());
+            self.ctx.metrics.swept(result.label(), ended.instant.duration_since(began.instant), ended.time.as_second());
         }
     }
 
     /// Forgets what is remembered of hub namespaces that are gone.
     pub(crate) fn forget_gone(&self) {
-        if !self.hub.is_synced() {
+        if !self.ctx.hub.is_synced() {
             return; // nobody knows which there are
         }
-        let is_there = |namespace: &str| self.hub.namespaces.contains(&ObjectKey::new("", namespace));
-        self.policies.forget_gone(is_there);
-        self.projects.forget_gone(is_there);
+        let is_there = |namespace: &str| self.ctx.hub.namespaces.contains(&ObjectKey::new("", namespace));
+        self.ctx.refused.forget_gone(is_there);
+        self.ctx.projects.forget_gone(is_there);
     }
 
     /// One sweep. A part that fails keeps no other from its work, but Works need the lists of companions as well.
     async fn sweep_once(&self, memory: &mut Memory, now: Now) -> End {
-        if !self.hub.is_synced() || !self.hub.bindings.is_synced() {
+        if !self.ctx.hub.is_synced() || !self.ctx.hub.bindings.is_synced() {
             return End::Postponed; // nobody knows what is in use
         }
         let owners = Owners::of(self);
@@ -162,7 +151,8 @@ impl Collector {
         events.expire(now);
         let (namespaces, present, silent) = (owners.kept_namespaces(), BTreeMap::new(), BTreeSet::new());
         let mut round = Round { now, namespaces, present, silent, events };
-        let mut end = self.note("policies of others", foreign_policies::read(&self.hub, self.sweep).await);
+        let mut end =
+            self.note("policies of others", foreign_policies::read(&self.ctx.hub, self.ctx.options.sweep).await);
         // A list that fails ends this part: what is not seen is not gone.
         match Lists::read(self, now).await {
             Err(error) => end = end.max(self.note("lists", Err(error))),
@@ -172,7 +162,7 @@ impl Collector {
         end = end.max(self.note("hub namespaces without their labels", relabelled));
         end = end.max(self.write_notes("copies with their original", owners.returned_copies(), &mut round).await);
         let copies = self.collect(owners.lost_copies(), &mut round).await;
-        self.metrics.deletions_paused(Project::NAME, copies.waiting.len());
+        self.ctx.metrics.deletions_paused(Project::NAME, copies.waiting.len());
         end = end.max(self.note_all("copies without an original", copies.failed));
         let Namespaces { lost, adopted, events } = owners.namespaces(now.time);
         for event in events {
@@ -213,7 +203,7 @@ impl Collector {
     }
 
     async fn send_event(&self, event: &Write<Hub>, round: &mut Round<'_>) {
-        round.events.send(&self.hub.plane, event, &self.metrics, round.now).await;
+        round.events.send(&self.ctx.hub.plane, event, &self.ctx.metrics, round.now).await;
     }
 
     fn note(&self, part: &'static str, done: Result<(), Error>) -> End {
@@ -223,7 +213,7 @@ impl Collector {
             Err(error) if error.class() == Class::Conflict => End::Success,
             Err(error) => {
                 tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
-                self.metrics.reconcile_failed("sweep", error.label());
+                self.ctx.metrics.reconcile_failed("sweep", error.label());
                 End::Error
             }
         }
@@ -262,7 +252,7 @@ impl Collector {
         for mut observed in found {
             let (uids, rule) = (uids(&observed), observed.rule.brake());
             let spent = spent.entry(rule).or_default();
-            let is_spent = *spent >= rule.most(&self.sweep, round.namespaces);
+            let is_spent = *spent >= rule.most(&self.ctx.options.sweep, round.namespaces);
             let plan = decide(&observed, round.now);
             let mut fate = if observed.waits_since().is_some() { Fate::Waits } else { Fate::Kept };
             if plan.signals.contains(&Signal::Counts) && is_spent {
@@ -356,15 +346,15 @@ impl Collector {
     }
 
     async fn read_namespace(&self, namespace: &str) -> Result<NamespaceFacts, Error> {
-        let found = self.hub.plane.read_metadata(&Object::named::<Namespace>("", namespace)).await?;
+        let found = self.ctx.hub.plane.read_metadata(&Object::named::<Namespace>("", namespace)).await?;
         Ok(found.map(NamespaceFacts::of).unwrap_or_default())
     }
 
     /// Counts and logs what was deleted.
     fn count(&self, observed: &Observed, steps: &[Action]) {
         match observed.rule {
-            Rule::CompanionBinding | Rule::CopyBinding => self.metrics.reaped(),
-            Rule::Work => self.metrics.work_removed(),
+            Rule::CompanionBinding | Rule::CopyBinding => self.ctx.metrics.reaped(),
+            Rule::Work => self.ctx.metrics.work_removed(),
             Rule::Copy | Rule::Content | Rule::ControlPlane | Rule::Namespace => {}
         }
         for step in steps.iter().filter(|step| is_delete(step)) {
@@ -384,14 +374,14 @@ impl Collector {
         events: &mut SentEvents,
         now: Now,
     ) -> Result<Option<Patched>, Stopped> {
-        let engaged = project.and_then(|project| self.projects.get(project));
+        let engaged = project.and_then(|project| self.ctx.projects.get(project));
         let (mut refused, mut patched) = (Vec::new(), Patched::new());
         for action in steps {
             match action {
                 Action::Hub(write) if write.object.kind == Kind::Event => {
-                    events.send(&self.hub.plane, write, &self.metrics, now).await;
+                    events.send(&self.ctx.hub.plane, write, &self.ctx.metrics, now).await;
                 }
-                Action::Hub(write) => match send(&self.hub.plane, write, &self.metrics).await {
+                Action::Hub(write) => match send(&self.ctx.hub.plane, write, &self.ctx.metrics).await {
                     Ok(stored) if matches!(write.op, Op::Merge { .. }) => {
                         patched.push((write.object.clone(), stored.map(|stored| stored.version)));
                     }
@@ -400,20 +390,20 @@ impl Collector {
                     Err(error) => {
                         if matches!(error, Error::StillThere(_)) {
                             // An owner that no cache has may have lost its label: with it the next sweep finds the owner.
-                            let labelled = relabel(&self.hub, &write.object, &self.metrics).await;
+                            let labelled = relabel(&self.ctx.hub, &write.object, &self.ctx.metrics).await;
                             labelled.map_err(|error| Stopped::read(error, HUB))?;
                         }
                         return Err(Stopped { error, server: HUB, is_write: !write.op.is_look() });
                     }
                 },
                 Action::Discovery(write) => {
-                    let Some(discovered) = self.projects.discovered() else { return Ok(None) };
-                    let read = send(&discovered.plane, write, &self.metrics).await;
+                    let Some(discovered) = self.ctx.projects.discovered() else { return Ok(None) };
+                    let read = send(&discovered.plane, write, &self.ctx.metrics).await;
                     read.map_err(|error| Stopped::read(error, (Discovery::NAME, None)))?;
                 }
                 Action::Project(write) => {
                     let Some(engaged) = &engaged else { return Ok(None) };
-                    let read = send(&engaged.plane, write, &self.metrics).await;
+                    let read = send(&engaged.plane, write, &self.ctx.metrics).await;
                     read.map_err(|error| Stopped::read(error, (Project::NAME, project.cloned())))?;
                 }
             }
@@ -452,15 +442,15 @@ impl Collector {
     /// Counts by cluster what Karmada keeps there of what is deleted on the hub, and reports it on each hub namespace.
     async fn report_left(&self, left: &AllLeft, round: &mut Round<'_>) {
         let mut counts: BTreeMap<String, usize> =
-            self.hub.clusters.keys().iter().map(|cluster| (cluster.name.to_string(), 0)).collect();
+            self.ctx.hub.clusters.keys().iter().map(|cluster| (cluster.name.to_string(), 0)).collect();
         for ((_, cluster), left) in left {
             *counts.entry(cluster.clone()).or_default() += left.count;
         }
-        self.metrics.left_on_clusters(&counts);
+        self.ctx.metrics.left_on_clusters(&counts);
         for ((namespace, cluster), left) in left {
             tracing::info!(namespace, cluster, works = left.count, "Works are left of what is deleted on the hub");
             // Of a namespace that is gone itself the log and the gauge alone can tell.
-            let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
+            let Some(facts) = self.ctx.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
             let event = report::left_on_cluster(namespace, &facts.uid, cluster, left, round.now.time);
             self.send_event(&event, round).await;
         }

@@ -5,7 +5,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Resource, ResourceExt};
 
 use super::Collector;
-use crate::controllers::management::wiring::index::{namespace_index, origin_namespace_index};
+use crate::controllers::management::{
+    Context, Options,
+    wiring::index::{namespace_index, origin_namespace_index},
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -52,20 +55,20 @@ impl<'a> Owners<'a> {
 
     /// How many hub namespaces this management plane keeps.
     pub(super) fn kept_namespaces(&self) -> usize {
-        let management = self.0.projects.management();
+        let management = self.0.ctx.projects.management();
         let is_ours = |facts: &&NamespaceFacts| management.is_some() && facts.keeper.management == management;
-        self.0.hub.namespaces.values().iter().map(AsRef::as_ref).filter(is_ours).count()
+        self.0.ctx.hub.namespaces.values().iter().map(AsRef::as_ref).filter(is_ours).count()
     }
 
     /// Every copy whose original is gone.
     pub(super) fn lost_copies(&self) -> Vec<Observed> {
-        self.0.hub.copies.keys().iter().filter_map(|copy| self.lost_copy(copy)).collect()
+        self.0.ctx.hub.copies.keys().iter().filter_map(|copy| self.lost_copy(copy)).collect()
     }
 
     /// For every copy that waits although its original is there: the step that ends its grace. The federator does the same with its
     /// next write of the copy, but it may have to wait for data before that.
     pub(super) fn returned_copies(&self) -> Vec<(ProjectName, Vec<Action>)> {
-        let Collector { hub, projects, .. } = self.0;
+        let Context { hub, projects, .. } = &*self.0.ctx;
         let waiting = hub.copies.entries().into_iter().filter(|(_, copy)| copy.is_waiting());
         let returned = waiting.filter_map(|(key, copy)| {
             let facts = hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
@@ -82,7 +85,7 @@ impl<'a> Owners<'a> {
     /// The copy with this key if its original is gone, as far as caches know. In another namespace of the same name (a project that
     /// was rebuilt, a wrong kubeconfig) the absence of an original proves nothing.
     pub(super) fn lost_copy(&self, key: &ObjectKey) -> Option<Observed> {
-        let Collector { hub, projects, sweep, timing, .. } = self.0;
+        let Context { hub, projects, options: Options { sweep, timing, .. }, .. } = &*self.0.ctx;
         let facts = hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
         let (name, own) = facts.upstream()?;
         let project = projects.get(&name)?;
@@ -125,7 +128,7 @@ impl<'a> Owners<'a> {
 
     /// Finds what hub namespaces need. Counts those that are stranded.
     pub(super) fn namespaces(&self, now: Timestamp) -> Namespaces {
-        let Collector { hub, projects, metrics, .. } = self.0;
+        let Context { hub, projects, metrics, .. } = &*self.0.ctx;
         let (mut found, mut stranded) = (Namespaces::default(), 0);
         for key in hub.namespaces.keys() {
             let Some((facts, version)) = hub.namespaces.get_versioned(&key) else { continue };
@@ -160,13 +163,13 @@ impl<'a> Owners<'a> {
 
     /// Our copies in the hub namespace of a project's namespace.
     fn copies_of(&self, namespace: &str, own: &str) -> Vec<WorkloadDeployment> {
-        let copies = self.0.hub.copies.by_index(&namespace_index(namespace));
+        let copies = self.0.ctx.hub.copies.by_index(&namespace_index(namespace));
         copies.iter().map(|copy| copy.open()).filter(|copy| ownership::is_hub_copy_from(copy, own)).collect()
     }
 
     /// Reports copies that finalizers keep from being deleted for too long.
     fn held_copies(&self, copies: &[WorkloadDeployment], now: Timestamp) -> Vec<Write<Hub>> {
-        let patience = self.0.timing.deletion_patience;
+        let patience = self.0.ctx.options.timing.deletion_patience;
         copies.iter().filter_map(|copy| report::copy_held(copy, patience, now)).collect()
     }
 
@@ -199,7 +202,7 @@ impl<'a> Owners<'a> {
         keeper: &Keeper,
         copies: &[WorkloadDeployment],
     ) -> Option<Observed> {
-        let hub = &self.0.hub;
+        let hub = &self.0.ctx.hub;
         let (project, own) = facts.upstream()?;
         let owner = no_namespace(own, namespace)?;
         let mut items = self.content(namespace, &project, own, copies);
@@ -212,7 +215,7 @@ impl<'a> Owners<'a> {
             items.clear();
         }
         if has_policies && !has_copies {
-            self.0.triggers.enqueue_policies(Some(namespace));
+            self.0.ctx.triggers.enqueue_policies(Some(namespace));
         }
         let rule = if is_same { Rule::Content } else { Rule::ControlPlane };
         (!is_empty).then(|| self.observed(rule, namespace, (facts, version, &project), owner, items))
@@ -226,7 +229,7 @@ impl<'a> Owners<'a> {
         owner: Read,
         items: Vec<Item>,
     ) -> Observed {
-        let Collector { sweep, timing, .. } = self.0;
+        let Options { sweep, timing, .. } = &self.0.ctx.options;
         Observed {
             rule,
             namespace: namespace.to_owned(),
@@ -248,7 +251,7 @@ impl<'a> Owners<'a> {
     /// protected: the hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding
     /// that has outlived its copy is deleted after the last copy: by it Instances run on (fact 14).
     fn content(&self, namespace: &str, project: &ProjectName, own: &str, copies: &[WorkloadDeployment]) -> Vec<Item> {
-        let hub = &self.0.hub;
+        let hub = &self.0.ctx.hub;
         let index = namespace_index(namespace);
         let mut items: Vec<Item> = copies.iter().filter(|copy| stays(*copy)).map(item).collect();
         for kind in SourceKind::ALL {
@@ -272,10 +275,10 @@ impl<'a> Owners<'a> {
 
     /// A binding of a deployment of which no copy is known.
     fn lost_binding(&self, key: &ObjectKey) -> Option<Item> {
-        let facts = self.0.hub.bindings.get(key)?;
+        let facts = self.0.ctx.hub.bindings.get(key)?;
         let copy = template_of(&key.namespace, &key.name).filter(|of| of.kind == Kind::WorkloadDeployment)?;
         let is_ours = ownership::is_binding_of_deployment(facts.policy.as_deref(), facts.scheduled_for.is_some());
-        let has_copy = self.0.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name));
+        let has_copy = self.0.ctx.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name));
         (is_ours && !facts.terminating && !has_copy).then(|| Item {
             object: Object::named::<ResourceBinding>(&key.namespace, &key.name),
             version: ObjectVersion::new(&facts.uid, &facts.version),

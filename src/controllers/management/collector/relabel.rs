@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
 use super::{Collector, round::Round};
-use crate::controllers::management::hub::hub_cache::HubCache;
+use crate::controllers::management::{Context, hub::hub_cache::HubCache};
 use crate::{
     api::{meta::label, names::ProjectName, referenced::SourceKind},
     controllers::send,
@@ -47,7 +47,7 @@ pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) 
 /// # Errors
 /// What the hub answers; what has changed meanwhile is looked at by the next sweep.
 pub(super) async fn relabel_namespaces(of: &Collector, round: &mut Round<'_>) -> Result<(), Error> {
-    let Collector { hub, projects, metrics, .. } = of;
+    let Context { hub, projects, metrics, .. } = &*of.ctx;
     let mut lost = lost_namespaces(hub);
     if lost.is_empty() {
         return Ok(());

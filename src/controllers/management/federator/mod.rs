@@ -459,7 +459,7 @@ impl Federator {
         let policy_trouble = if hub.policies.is_unreadable(&at) {
             Some("this operator cannot read it, and leaves it as it is".to_owned())
         } else {
-            let refused = self.ctx.policies.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
+            let refused = self.ctx.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
             refused.or_else(|| hub.hides_places(namespace))
         };
         let parent = names::deployment_binding(&copy.name_any());
@@ -482,7 +482,7 @@ impl Federator {
             phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
             attached: expected.into_iter().filter_map(attached).collect(),
             clusters: clusters.into_iter().filter_map(cluster).collect(),
-            drain_waits: self.ctx.moves.note(city, goes_to),
+            drain_waits: self.ctx.drains.note(city, goes_to),
             written,
             binding: binding.map(|binding| (*binding).clone()),
         }

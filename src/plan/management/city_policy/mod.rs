@@ -2,9 +2,6 @@
 
 pub mod city;
 pub mod guard;
-pub mod karmada_version;
-pub mod later;
 pub mod migration;
 pub mod policy;
-pub mod probe;
 pub mod unneeded;

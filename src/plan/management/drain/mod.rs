@@ -1,9 +1,6 @@
-//! A city moves from one cluster to another.
+//! Cities that leave a cluster, and what is reported on Clusters.
 
-pub(super) mod attempt;
-pub mod labels;
-mod move_reports;
-pub mod moves;
-pub mod split;
-pub mod unguarded;
-pub mod whereabouts;
+pub mod cities;
+pub mod city_drain;
+pub mod placement_status;
+pub mod transfer;

@@ -4,5 +4,6 @@ pub mod cluster;
 mod companion_facts;
 pub mod facts;
 pub mod phase;
+pub mod placement;
 pub(super) mod replicas;
 pub(super) mod seen;

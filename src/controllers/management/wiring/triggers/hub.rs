@@ -67,7 +67,7 @@ impl Triggers {
             let change = delta(change);
             let is_draining = |facts: Option<&ClusterFacts>| facts.is_some_and(|facts| facts.draining);
             if is_draining(change.old) && !is_draining(change.new) {
-                this.moves.called_off(change.name);
+                this.drains.recalled(change.name, this.hub.plane.now().time);
             }
             this.after_cluster(&change)
         }));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use crate::controllers::management::{
-    drain::move_memory::Moves,
+    drain::drains::Drains,
     federator::{blocked::BlockedDeployments, latency::Latency, unshown::UnshownInstances},
     hub::hub_cache::HubCache,
     projector::quarantine::QuarantineRegistry,
@@ -44,7 +44,7 @@ pub(crate) struct Triggers {
     pub(crate) latency: Arc<Latency>,
     pub(crate) quarantine: Arc<QuarantineRegistry>,
     pub(crate) unshown: Arc<UnshownInstances>,
-    pub(crate) moves: Arc<Moves>,
+    pub(crate) drains: Arc<Drains>,
 }
 
 /// Listeners.

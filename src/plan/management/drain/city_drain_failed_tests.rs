@@ -9,7 +9,7 @@ fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
 }
 
 #[test]
-fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
+fn namespace_that_does_not_arrive_is_returned_and_no_other_follows() {
     let mut world = World::new(&["n1", "n2"]);
     world.look();
     world.arrive("n1", "b", false);
@@ -19,7 +19,7 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     world.wait(1);
     let events = world.look();
     assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
-    assert_eq!((world.transfers(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
+    assert_eq!((world.transfers(), world.drain().state()), (vec!["n1>a".to_owned()], "failed"));
     world.arrive("n1", "a", true);
     world.look();
     assert!(world.transfers().is_empty());
@@ -44,7 +44,7 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
 }
 
 #[test]
-fn asked_for_anew_a_drain_that_failed_is_tried_again() {
+fn failed_drain_requested_again_is_tried_again() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.arrive("n1", "b", false);
@@ -55,7 +55,7 @@ fn asked_for_anew_a_drain_that_failed_is_tried_again() {
     world.look();
     world.cluster("a").draining = false;
     world.look();
-    assert!(world.moves.is_empty());
+    assert!(world.decision.drains.is_empty());
     world.cluster("a").draining = true;
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);
@@ -78,10 +78,9 @@ fn pass(world: &mut World, minutes: usize) -> Vec<String> {
     tried
 }
 
-/// Found by reading: only the last failure was remembered, so that two bad successors were tried in turn, with the same namespace,
-/// for ever.
+/// Only the last failure was recorded, so two bad targets were tried in turn for ever.
 #[test]
-fn of_several_bad_successors_each_is_tried_once() {
+fn several_bad_targets_are_tried_once_each() {
     let mut world = World::new(&["n1", "n2"]);
     world.clusters.insert("c".into(), ClusterFacts::labelled("dfw"));
     assert_eq!(pass(&mut world, 60), ["n1>b", "n1>c"]);

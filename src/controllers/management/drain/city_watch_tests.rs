@@ -7,7 +7,8 @@ use crate::{
     api::{karmada::PropagationPolicy, meta::label},
     controllers::management::{Context, Options, fixtures},
     io::{health::Health, store::Incoming},
-    plan::management::observed::facts::BindingFacts,
+    metrics::Metrics,
+    plan::management::observed::{cluster::ClusterFacts, facts::BindingFacts},
 };
 
 fn cluster(name: &str, edit: impl FnOnce(&mut Value)) -> Incoming<ClusterFacts> {
@@ -33,7 +34,7 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: Option<V>) -> I
 }
 
 /// A city on the Cluster `old`, which is on its way out, and a Cluster `new` that could take it.
-fn city_that_leaves() -> Context {
+fn city_that_leaves() -> Arc<Context> {
     let options = Options { city_guard: true, ..Options::of_tests() };
     let ctx = Context::new(fixtures::nobody(), options, Health::default(), Metrics::default());
     let placement =
@@ -66,28 +67,28 @@ fn city_that_leaves() -> Context {
 }
 
 #[tokio::test]
-async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
+async fn unreadable_cluster_leaves_every_drain_unchanged() {
     let dfw = CityCode::parse("dfw").unwrap();
     for unreadable in ["old", "new", "another", ""] {
-        let hides = |ctx: &Context| ctx.hub.clusters.observe(incoming("", unreadable, 3, None));
+        let hides = |ctx: &Arc<Context>| ctx.hub.clusters.observe(incoming("", unreadable, 3, None));
         // Before anything is known of moves: nothing is concluded, and it is not the first look.
         let ctx = city_that_leaves();
-        let moves = ctx.clusters().moves;
+        let watch = ctx.clusters();
         hides(&ctx);
-        assert_eq!(moves.look(Now::read()).await, Next::Await, "{unreadable:?}");
-        assert!(!ctx.moves.are_known() && ctx.moves.all().is_empty(), "{unreadable:?}");
+        assert_eq!(watch.look(Now::read()).await, Next::Await, "{unreadable:?}");
+        assert!(!ctx.drains.are_known() && ctx.drains.last().0.drains.is_empty(), "{unreadable:?}");
         // While one is under way.
         let ctx = city_that_leaves();
-        let moves = ctx.clusters().moves;
-        moves.look(Now::read()).await;
-        let before = ctx.moves.all();
-        let transfer = before[&dfw].transfer("ns-1").expect("it moves").clone();
-        assert_eq!((&*transfer.from, &*transfer.to), ("old", "new"));
+        let watch = ctx.clusters();
+        watch.look(Now::read()).await;
+        let before = ctx.drains.last().0;
+        let route = before.drains[&dfw].instruction("ns-1").go.expect("it moves");
+        assert_eq!((&*route.from, &*route.to), ("old", "new"));
         hides(&ctx);
         let later = Now { time: Now::read().time + Duration::from_hours(1), ..Now::read() };
         let poll = Next::After(ctx.options.timing.policy_poll);
-        assert_eq!(moves.look(later).await, poll, "{unreadable:?}: it is looked again");
-        assert_eq!(ctx.moves.all(), before, "{unreadable:?}");
+        assert_eq!(watch.look(later).await, poll, "{unreadable:?}: it is looked again");
+        assert_eq!(ctx.drains.last().0, before, "{unreadable:?}");
         // Once it can be read again, or is gone, it goes on; by then it has taken too long.
         let readable = match unreadable {
             "new" | "old" => Some(cluster(unreadable, |of| {
@@ -101,7 +102,7 @@ async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
             Some(cluster) => ctx.hub.clusters.observe(Incoming { version: 4, ..cluster }),
             None => ctx.hub.clusters.forget(&ObjectKey::new("", unreadable), unreadable),
         }
-        moves.look(later).await;
-        assert_ne!(ctx.moves.all(), before, "{unreadable:?}");
+        watch.look(later).await;
+        assert_ne!(ctx.drains.last().0, before, "{unreadable:?}");
     }
 }
