@@ -11,8 +11,8 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    federated::{Decided, Observed, Outage, Signal},
     federation_status as status, last_delivery, repair,
+    snapshot::{Decided, Observed, Outage, Signal},
 };
 use crate::plan::management::{
     observed::facts::holders,

@@ -1,4 +1,6 @@
 //! Facts of objects that other components write: bindings, companions, clusters and policies.
+//!
+//! [`facts`] has bindings and companions, [`cluster`] member clusters, [`phase`] and [`placement`] policies.
 
 pub mod cluster;
 mod companion_facts;
