@@ -1,4 +1,4 @@
-//! The management controllers: over a set of project control planes that changes while running, and one hub.
+//! The management controllers: they serve one hub, and a set of project control planes that changes at run time.
 
 mod city_policy;
 mod collector;
@@ -53,39 +53,40 @@ use crate::{
     timing::Timing,
 };
 
-/// Workers per controller. While others have work, a project has a share of eight of them, and else of half: that hides
-/// the latency of the API servers without crowding them. All together they outnumber the projects that may be silent at a time.
+/// Workers per controller. While other projects have work, one project may use eight workers. Otherwise it may use half of them.
+/// This hides the latency of the API servers without overloading them. The workers outnumber the projects that may be silent at a
+/// time.
 const WORKERS: usize = 32;
 
-/// Companions that are looked at at once: each may hold two payloads in memory for a moment.
+/// Workers of the companion controller. Each may hold two payloads in memory for a moment.
 const COMPANION_WORKERS: usize = 8;
 
-/// What the management side is to do.
+/// Settings of the management controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether Workloads wait until their Networks exist.
+    /// True if Workloads wait until their Networks exist.
     pub networks: bool,
-    /// Whether the one project's cluster is a cell as well: copies that Karmada brings lie beside their originals.
+    /// True if the cluster of the only project is a cell as well. Then it holds Karmada's copies next to their originals.
     pub beside_cell: bool,
-    /// How much of a tenant's data may be copied.
+    /// Limits of the tenant data that may be copied.
     pub limits: Limits,
-    /// How companions are brought to the cells.
+    /// The configured way of companions to the cells.
     pub propagation: Propagation,
-    /// Whether what runs in a city stays where it is when its cluster loses the city's label.
+    /// True if deployments stay on a cluster that loses the city's label.
     pub city_guard: bool,
     /// The least version of Karmada on the hub.
     pub karmada: KarmadaVersion,
-    /// How what is left behind is found.
+    /// Settings of the sweep for unneeded objects.
     pub sweep: Sweep,
-    /// How many repairs the hub is given.
+    /// Limits of repairs on the hub.
     pub repair: repair::Limits,
-    /// How long to wait for what.
+    /// Waiting periods.
     pub timing: Timing,
 }
 
 #[cfg(test)]
 impl Options {
-    /// As without a config file, and without the guard.
+    /// The defaults, without the city guard.
     fn of_tests() -> Self {
         Self {
             networks: false,
@@ -105,27 +106,27 @@ impl Options {
 struct Context {
     options: Options,
     metrics: Metrics,
-    /// What is known of the hub.
+    /// Caches of the hub.
     hub: Arc<HubCache>,
-    /// Which projects there are, and what is known of each.
+    /// Engaged projects with their caches.
     projects: Arc<ProjectRegistry>,
-    /// What is to be done.
+    /// Work queues of the controllers.
     queues: Arc<Queues>,
-    /// What keeps deployments from being delivered, and what is repaired.
+    /// Deployments that are not delivered, and their repairs.
     blocked: Arc<BlockedDeployments>,
-    /// How long federation takes.
+    /// Measured time that federation takes.
     latency: Arc<Latency>,
     /// Hub Instances that cannot be shown in a project.
     quarantine: Arc<QuarantineRegistry>,
-    /// Instances that run and that their project does not take.
+    /// Running Instances that their project rejects.
     unshown: Arc<UnshownInstances>,
-    /// Cities that leave a cluster.
+    /// Drains of cities, as last decided.
     drains: Arc<Drains>,
-    /// What puts keys into the queues.
+    /// Triggers that enqueue keys.
     triggers: Arc<Triggers>,
-    /// City policies that the hub refuses.
+    /// City policies that the hub rejects.
     refused: Arc<RefusedPolicies>,
-    /// What every watch is up to.
+    /// State of every watch, for readiness.
     health: Health,
 }
 
@@ -220,7 +221,7 @@ impl Context {
     }
 }
 
-/// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
+/// The management controllers. [`start`](Self::start) starts their watches of the hub, and [`run`](Self::run) their work.
 pub struct ManagementControllers {
     ctx: Arc<Context>,
     watches: Arc<ManagementWatches>,
@@ -241,13 +242,13 @@ impl ManagementControllers {
         Self { ctx, watches }
     }
 
-    /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
+    /// Engages the only project. Its watches start, its objects are reconciled, and readiness waits for it.
     pub fn engage(&self, name: &ProjectName, connection: Connection) {
         self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), None);
     }
 
-    /// Who uses what in a namespace of a project, where each object goes to one city alone; nothing where objects follow
-    /// their users, or it is not known.
+    /// Returns a function that lists the data in use in a project's namespace, if each object goes to one city only. It returns `None`
+    /// if objects follow their users, or if the users are unknown.
     pub fn claimed(&self) -> impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static {
         let (hub, projects) = (self.ctx.hub.clone(), self.ctx.projects.clone());
         let propagation = self.ctx.options.propagation;
@@ -256,13 +257,13 @@ impl ManagementControllers {
             let namespace = names::hub_namespace(&uid);
             let facts = hub.namespaces.get(&ObjectKey::new("", &namespace));
             if projects.rival(project, &namespace, facts.as_deref(), &hub).is_some() {
-                return None; // what is there is another tenant's
+                return None; // the hub namespace belongs to another project
             }
             hub.claimed(&namespace, propagation)
         }
     }
 
-    /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.
+    /// Engages every project that `discovery` lists, and disengages each that is gone. This deletes nothing.
     pub fn discover(
         &self,
         discovery: Connection,
@@ -274,7 +275,7 @@ impl ManagementControllers {
         projects::discovery::start(&self.watches, discovery, projects, internal, health, stop);
     }
 
-    /// Works until `stop`; what is under way then is finished first.
+    /// Runs the controllers until `stop`. Reconciles that have begun are finished first.
     pub async fn run(&self, stop: &CancellationToken) {
         let Self { ctx, watches } = self;
         let Context { queues, metrics, latency, .. } = &**ctx;
