@@ -1,5 +1,5 @@
-//! The watches of the management side: of the hub, of each project that is engaged, and of the sources in it once they are
-//! used.
+//! The watches of the management controllers: of the hub, of each engaged project, and of its ConfigMaps and Secrets once they
+//! are referenced.
 
 use std::sync::{Arc, Weak};
 
@@ -36,10 +36,10 @@ use crate::{
     },
 };
 
-/// Objects per page where nearly all are passed over.
+/// Objects per page of a list of which nearly all objects are skipped.
 const SOURCES_PAGE_SIZE: u32 = 100;
 
-/// Starts and ends watches. What they bring goes into the caches, and from there to the triggers.
+/// Starts and stops watches. They fill the caches, which notify the triggers.
 pub(crate) struct ManagementWatches {
     pub(crate) ctx: Arc<Context>,
     pub(crate) stop: CancellationToken,
@@ -60,7 +60,7 @@ impl ManagementWatches {
         let watches = Watches { timing, ..self.watches(&hub.plane, &self.stop, false, on_fresh) };
         let scope = label::UPSTREAM_NAMESPACE;
         watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
-        // Without a selector: the Go operator's carry no label of ours, and are taken over.
+        // No selector: policies of the Go operator carry no label of ours, and are adopted.
         watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &hub.namespaces);
@@ -75,12 +75,11 @@ impl ManagementWatches {
         }
         watches.objects::<ResourceBinding, _>("", compact::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
-        // Without a selector: one without its labels is to be reported, not overlooked.
+        // No selector: an Instance without its labels is reported.
         watches.written::<Instance, _>("", PackedInstance::of_hub, &hub.instances);
     }
 
-    /// Takes a project in: its objects are worked on from now on. `uid`: which project of this name it is, where it is one
-    /// tenant's among many.
+    /// Engages a project: its objects are reconciled from now on. `uid`: the uid of the project, if it is one of many.
     pub(crate) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, uid: Option<&str>) {
         let networks = self.ctx.options.networks;
         let project = Arc::new(ProjectCache::new(name, plane, networks, uid, self.stop.child_token()));
@@ -94,8 +93,7 @@ impl ManagementWatches {
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
         let watches = self.watches(&project.plane, &project.stop, project.tenant, on_fresh);
         watches.written::<Workload, _>("", PackedWorkload::of, &project.workloads);
-        // What Karmada brought for the cell of the same cluster is not the project's to federate once more; and whatever the
-        // cell does not run is.
+        // If the same cluster is a cell, Karmada's copies for that cell are not federated again. All other deployments are.
         let is_original: fn(&PackedDeployment) -> bool =
             if self.ctx.options.beside_cell { PackedDeployment::is_original } else { |_| true };
         watches.written_about::<WorkloadDeployment, _>(is_original, PackedDeployment::of, &project.deployments);
@@ -109,8 +107,8 @@ impl ManagementWatches {
         tracing::info!(project = %name, "project engaged");
     }
 
-    /// Watches the ConfigMaps and Secrets of a project, from the first that is referred to on. Of those nobody refers to,
-    /// nothing is kept.
+    /// Watches the ConfigMaps and Secrets of a project once one of them is referenced. The cache keeps nothing about
+    /// unreferenced ones.
     pub(crate) fn watch_sources(&self, project: &ProjectCache) {
         if !project.begins_to_watch_sources() {
             return;
@@ -122,7 +120,7 @@ impl ManagementWatches {
         }
     }
 
-    /// Lets a project go. Nothing is deleted by that.
+    /// Disengages a project. This deletes nothing.
     pub(crate) fn disengage(&self, name: &ProjectName) {
         let Some(project) = self.ctx.projects.remove(name) else { return };
         project.stop.cancel();

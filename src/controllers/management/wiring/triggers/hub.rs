@@ -40,7 +40,7 @@ use crate::{
 };
 
 impl Triggers {
-    /// Enqueues the keys that each change on the hub concerns, for as long as the triggers exist.
+    /// Enqueues the keys that each change on the hub concerns, while the triggers exist.
     pub(crate) fn listen_to_hub(self: &Arc<Self>) {
         let hub = &self.hub;
         hub.copies.listen(self.on(|this, change| {

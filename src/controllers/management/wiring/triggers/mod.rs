@@ -110,7 +110,7 @@ impl Triggers {
         self.queues.add(keys);
     }
 
-    /// A project was let go. Instances that the hub still has of it cannot be shown, and are reported.
+    /// A project was disengaged. Instances that the hub still has of it cannot be shown, and are reported.
     pub(crate) fn project_gone(&self, project: &ProjectName) {
         self.queues.forget_project(project);
         self.unshown.forget_project(project);
@@ -310,7 +310,7 @@ impl Triggers {
         self.hub_instances(&Index::Asked, keys);
     }
 
-    /// The place of a hub Instance in its project. An Instance without a known project has a key of its own.
+    /// The place of a hub Instance in its project. An Instance without a known project has a separate key.
     fn projection(&self, instance: &Instance, keys: &mut Keys) {
         let name = instance.name_any();
         keys.projector.insert(match projection::identify(instance) {

@@ -34,7 +34,7 @@ use crate::{
 };
 
 impl Triggers {
-    /// Enqueues the keys that each change in a project concerns, for as long as both exist.
+    /// Enqueues the keys that each change in a project concerns, while the triggers and the project exist.
     pub(crate) fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectCache>) {
         let key_of =
             |project: &ProjectCache, key: &ObjectKey| ProjectKey::new(&project.name, &key.namespace, &key.name);

@@ -225,7 +225,7 @@ async fn change_of_a_copy_concerns_its_original_its_cities_and_its_companions() 
 }
 
 #[tokio::test]
-async fn change_of_a_policy_concerns_its_city_and_of_its_phase_the_namespace() {
+async fn change_of_a_policy_concerns_its_city_and_a_change_of_phase_the_namespace() {
     let (ctx, _) = world();
     let (ours, claims) = (policy(true, &["WorkloadDeployment"]), policy(true, &["WorkloadDeployment", "Secret"]));
     let foreign = policy(false, &["WorkloadDeployment"]);
@@ -477,7 +477,7 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
 }
 
 #[tokio::test]
-async fn deployment_whose_namespace_is_gone_concerns_the_policy_where_it_was() {
+async fn deployment_of_a_deleted_namespace_concerns_its_former_policy() {
     let (ctx, project) = world();
     project.namespaces.replace(Vec::new(), 2);
     let recorded = deployment(|object| {

@@ -36,7 +36,7 @@ fn deployment(metadata: &serde_json::Value) -> WorkloadDeployment {
     .unwrap()
 }
 
-/// A project with these deployments, of which no event has been heard.
+/// A project with these deployments in its cache. No event has enqueued them.
 fn project(deployments: &[serde_json::Value]) -> Arc<ProjectCache> {
     let connection = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
     let plane = ControlPlane::new("project", connection);
@@ -49,7 +49,7 @@ fn project(deployments: &[serde_json::Value]) -> Arc<ProjectCache> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_on_its_way_out_whose_event_was_lost_is_looked_at_in_each_sweep() {
+async fn terminating_deployment_without_an_event_is_enqueued_in_each_sweep() {
     let ctx = Context::of_tests();
     let project = project(&[
         json!({ "name": "stays", "namespace": "shop", "uid": "a", "resourceVersion": "1" }),
@@ -68,16 +68,16 @@ async fn a_deployment_on_its_way_out_whose_event_was_lost_is_looked_at_in_each_s
         }
     };
     let (sweeper, stop) = (ctx.collector(), CancellationToken::new());
-    // Time is the test's own: it goes on whenever everybody waits.
+    // The test's clock advances whenever all tasks wait.
     tokio::select! {
         () = sweeper.run(&stop) => panic!("nobody has stopped it"),
         done = timeout(Sweep::default().interval * 5, looks) => assert!(done.is_ok(), "it was not looked at in each sweep"),
     }
 }
 
-/// Whoever comes to a companion that others use already brings up itself, and what all of them share once.
+/// A new user of a shared companion enqueues itself and the companion, but not the other users.
 #[tokio::test]
-async fn of_many_users_who_come_each_is_worked_on_once_and_what_they_share_once() {
+async fn shared_companion_with_many_new_users_is_enqueued_once() {
     for users in [100, 1_000, 10_000] {
         let (ctx, project) = (Context::of_tests(), project(&[]));
         ctx.projects.insert(project.clone());
@@ -97,9 +97,9 @@ async fn of_many_users_who_come_each_is_worked_on_once_and_what_they_share_once(
     }
 }
 
-/// Found by reading: a look that ended after its project was let go left what it had noted, and it was counted for ever.
+/// A reconcile that ended after its project was disengaged recorded a blocked deployment, which was counted forever.
 #[tokio::test]
-async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
+async fn blocked_deployment_of_a_disengaged_project_is_forgotten() {
     let ctx = Context::of_tests();
     let key = ProjectKey::new(&ProjectName::new("beta"), "shop", "web");
     let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false };
@@ -110,9 +110,9 @@ async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
     assert!(ctx.blocked.keys().is_empty(), "the next look finds no project, and forgets it");
 }
 
-/// Found by reading: an Instance that went while it was looked at stayed among those that cannot be shown.
+/// An Instance that was deleted during its reconcile stayed in quarantine.
 #[tokio::test]
-async fn an_instance_that_is_gone_does_not_stay_in_quarantine() {
+async fn quarantined_instance_that_is_deleted_is_forgotten() {
     let ctx = Context::of_tests();
     let mut instance = Instance::new("web-0", crate::api::compute::InstanceSpec::default());
     instance.metadata.namespace = Some("ns-u".into());
@@ -124,10 +124,9 @@ async fn an_instance_that_is_gone_does_not_stay_in_quarantine() {
     assert!(ctx.quarantine.keys().is_empty());
 }
 
-/// Found by reading: of each copy that another management plane kept on the hub it was remembered since when it was under way,
-/// and nobody here ever looked at it.
+/// The start of each copy of another management plane was remembered, although this one never reconciles that copy.
 #[tokio::test]
-async fn how_long_others_take_is_not_measured() {
+async fn latency_of_copies_of_another_management_plane_is_not_measured() {
     let ctx = Context::of_tests();
     ctx.latency.begin();
     ctx.projects.insert(fixtures::project("ours"));
