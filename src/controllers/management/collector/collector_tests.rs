@@ -41,7 +41,7 @@ fn metadata(metadata: &Value) -> Metadata {
     serde_json::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
-/// What claims have left is undone when an event brings it up; this is the sweep's part where no event came.
+/// A sweep undoes what claims have left on a companion, if no event did.
 #[tokio::test]
 async fn sweep_enqueues_every_companion() {
     let ctx = ctx();
@@ -74,9 +74,9 @@ async fn sweep_enqueues_every_companion() {
     }
 }
 
-/// A companion without label, binding and last user was found by nothing.
+/// A companion without label, binding and last user was never found.
 #[tokio::test]
-async fn object_that_says_who_uses_it_may_be_a_companion_without_its_label() {
+async fn unlabelled_object_that_names_its_users_may_be_a_companion() {
     let ctx = ctx();
     let mut paused = fixtures::namespace("ns-p", "p", &NAMED);
     let facts = paused.value.take().map(|facts| NamespaceFacts { paused: true, ..(*facts).clone() });
@@ -113,7 +113,7 @@ fn work(namespace: &str, terminating: Option<&str>) -> ObjectMeta {
 }
 
 #[tokio::test]
-async fn work_is_forgotten_or_left_only_if_neither_template_nor_binding_is_there() {
+async fn work_without_template_and_binding_is_forgotten_or_left() {
     const GONE: &str = "ns-0b0b2f5c-9d6c-4f2a-9a36-0f6c3a5c7c11";
     let ctx = ctx();
     let hub = &ctx.hub;
@@ -164,7 +164,7 @@ async fn work_is_forgotten_or_left_only_if_neither_template_nor_binding_is_there
 }
 
 #[tokio::test]
-async fn copy_is_lost_only_if_the_namespace_that_it_is_of_has_no_original() {
+async fn copy_without_an_original_in_its_namespace_is_lost() {
     let ctx = ctx();
     let other = fixtures::namespace("ns-other", "o", &NAMED);
     ctx.hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &NAMED), other], 1);
@@ -197,7 +197,7 @@ fn namespace(name: &str, uid: &str, created: &str) -> Incoming<NamespaceFacts> {
     Incoming { key: ObjectKey::new("", name), uid: uid.into(), version: 1, value: Some(Arc::new(facts)) }
 }
 
-/// A copy in `ns-u` whose metadata has more.
+/// A copy in `ns-u` with more metadata.
 fn copy(name: &str, more: &Value) -> Incoming<PackedDeployment> {
     let incoming = fixtures::deployment("ns-u", name);
     let mut copy = json!(incoming.value.unwrap().open());
@@ -230,9 +230,9 @@ fn fill(ctx: &Arc<Context>, copies: Vec<Incoming<PackedDeployment>>) {
     }
 }
 
-/// One odd copy kept the Secrets of a namespace that was gone on the hub and in cells for ever.
+/// One copy of another owner kept the Secrets of a deleted namespace on the hub and in cells forever.
 #[tokio::test]
-async fn secrets_of_a_vanished_namespace_wait_only_for_copies_that_may_need_them() {
+async fn secrets_of_a_deleted_namespace_wait_only_for_copies_that_may_need_them() {
     let foreign = copy("web", &json!({ "labels": { label::UPSTREAM_NAMESPACE: "another" } }));
     let held = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"] });
     let unreadable = Incoming { value: None, ..copy("web", &json!({})) };
@@ -261,7 +261,7 @@ async fn secrets_of_a_vanished_namespace_wait_only_for_copies_that_may_need_them
 }
 
 #[tokio::test]
-async fn copy_of_a_recreated_namespace_has_no_grace_and_that_of_a_restored_project_has() {
+async fn copy_of_a_recreated_namespace_has_no_grace_and_one_of_a_restored_project_has() {
     for (what, created, replaced) in
         [("recreated", "2026-01-02T00:00:00Z", true), ("restored", "2025-12-01T00:00:00Z", false)]
     {
@@ -277,7 +277,7 @@ async fn copy_of_a_recreated_namespace_has_no_grace_and_that_of_a_restored_proje
 
 /// The federator ends the grace with its next write, which may have to wait for data.
 #[tokio::test]
-async fn sweep_ends_the_grace_of_a_copy_whose_original_is_back() {
+async fn sweep_ends_the_grace_of_a_copy_with_its_original() {
     let ctx = ctx();
     let shop = project(vec![namespace("web", "u", "2025-12-01T00:00:00Z")], fixtures::nobody());
     shop.deployments.replace(vec![fixtures::deployment("web", "api"), fixtures::deployment("web", "new")], 1);
@@ -293,7 +293,7 @@ async fn sweep_ends_the_grace_of_a_copy_whose_original_is_back() {
     assert!(body["metadata"]["annotations"][annotation::STRANDED_SINCE].is_null(), "{body}");
 }
 
-/// Management whose hub and project are this server, with two copies in `ns-u` that wait since then.
+/// A context with this server as hub and project, and two copies in `ns-u` that wait since `since`.
 fn served(url: &str, since: Option<&str>) -> Arc<Context> {
     let connection = || Connection::new(kube::Config::new(url.parse().unwrap())).unwrap();
     let ctx = Context::new(connection(), Options::of_tests(), Health::default(), Metrics::default());
@@ -330,7 +330,7 @@ async fn collect_copies(ctx: &Arc<Context>, events: &mut SentEvents) -> Collecte
 }
 
 #[tokio::test]
-async fn sweep_reads_a_hub_namespace_once_before_it_deletes_copies_and_heeds_a_pause() {
+async fn sweep_reads_a_hub_namespace_once_before_it_deletes_copies_and_obeys_a_pause() {
     for paused in [false, true] {
         let server = StubServer::start(None, move |request| match request.line.split_once(' ') {
             Some(("GET", path)) if path.ends_with("/namespaces/ns-u") => {
@@ -358,7 +358,7 @@ async fn sweep_reads_a_hub_namespace_once_before_it_deletes_copies_and_heeds_a_p
 
 /// Each failed read in a project was reported on the hub namespace as if the hub had refused a deletion.
 #[tokio::test]
-async fn only_a_refused_write_is_reported_on_the_hub_namespace() {
+async fn hub_namespace_reports_refused_writes_only() {
     for (what, read, written, events, waiting) in [
         ("the note is accepted", 404, 200, 1, 1),
         ("the note is refused", 404, 403, 1, 0),
@@ -387,9 +387,9 @@ async fn only_a_refused_write_is_reported_on_the_hub_namespace() {
     }
 }
 
-/// Without Works, no companion was looked at, and no binding was deleted.
+/// Without the list of Works, no companion was reconciled, and no binding was deleted.
 #[tokio::test]
-async fn failed_list_of_works_keeps_no_other_part_of_a_sweep() {
+async fn sweep_without_a_list_of_works_runs_its_other_parts() {
     let server = StubServer::start(None, |request| {
         let page = |items: Value| {
             let metadata = json!({ "resourceVersion": "5" });

@@ -1,4 +1,4 @@
-//! What one sweep lists: Works, companions and bindings, and what of them has lost what it was made of.
+//! The lists of one sweep: Works, companions and bindings, and those of them without their template.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -29,19 +29,19 @@ use crate::{
 /// The ConfigMap that any cluster puts into each of its namespaces.
 const IN_EVERY_NAMESPACE: &str = "kube-root-ca.crt";
 
-/// What one sweep has listed.
+/// The objects that one sweep has listed.
 #[derive(Default)]
 pub(super) struct Lists {
-    /// Works of deployments, and of what may be companions, listed before everything else. `None` if that list failed.
+    /// Works of deployments and of possible companions, listed before everything else. `None` if that list failed.
     works: Option<Vec<WorkFacts>>,
     /// ConfigMaps and Secrets in hub namespaces, companions and others.
     sources: BTreeSet<Object>,
-    /// Those of them that are companions.
+    /// Companions among the sources.
     companions: BTreeSet<Object>,
     bindings: Vec<Binding>,
     /// Events on companions that only a sweep can report.
     pub(super) events: Vec<Write<Hub>>,
-    /// Why Works could not be listed, and why companions without their label could not get it back.
+    /// Errors of the list of Works, and of companions that could not get their label back.
     pub(super) failed: Vec<Error>,
 }
 
@@ -49,7 +49,7 @@ impl Lists {
     /// Lists everything, and enqueues each companion. Companions and bindings do not depend on the list of Works.
     ///
     /// # Errors
-    /// If a list of companions or bindings does not come to its end.
+    /// If a list of companions or bindings fails.
     pub(super) async fn read(of: &Collector, now: Now) -> Result<Self, Error> {
         let (mut lists, mut works) = (Self::default(), Vec::new());
         match list(of, Kind::Work, ListParams::default(), |work| works.extend(WorkFacts::of(&work.metadata))).await {
@@ -66,7 +66,7 @@ impl Lists {
             for companion in unlabelled {
                 match relabel(&of.ctx.hub, &companion, &of.ctx.metrics).await {
                     Err(error) if is_silence(&error) => return Err(error),
-                    // It holds up no other; what has changed meanwhile the next sweep sees.
+                    // The error does not block other companions. After a conflict, the next sweep decides again.
                     Err(error) if error.class() != Class::Conflict => lists.failed.push(error),
                     _ => {}
                 }
@@ -81,7 +81,7 @@ impl Lists {
         Ok(lists)
     }
 
-    /// Has one companion looked at, which no event may have brought up.
+    /// Records one companion, reports it if necessary, and enqueues it. Its event may have been missed.
     pub(super) fn see(&mut self, of: &Collector, kind: SourceKind, companion: &Metadata, now: Timestamp) {
         let (facts, key) = (CompanionFacts::of(&companion.metadata), ObjectKey::of(companion));
         let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
@@ -98,7 +98,7 @@ impl Lists {
         }
     }
 
-    /// Notes what is there beside companions. Returns it if it may be a companion without its label.
+    /// Records an object without the companion label. Returns it if it may be a companion that lost its label.
     pub(super) fn see_other(&mut self, of: &Collector, kind: SourceKind, other: &Metadata) -> Option<Object> {
         let key = ObjectKey::of(other);
         let facts = namespace_of(of, &key.namespace)?;
@@ -109,7 +109,7 @@ impl Lists {
         (may_be_ours && !of.ctx.options.sweep.is_paused(Some(&facts))).then_some(object)
     }
 
-    /// Bindings of companions and copies that are gone. While the project may have the deployment its copy may come back.
+    /// Returns bindings of deleted companions and copies. A copy may come back while the project may have the original.
     pub(super) fn bindings_without_template(&self, of: &Collector, seen: &BTreeSet<String>) -> Vec<Observed> {
         let lost = self.bindings.iter().filter_map(|binding| {
             let facts = namespace_of(of, &binding.template.namespace)?;
@@ -126,20 +126,21 @@ impl Lists {
         lost.collect()
     }
 
-    /// Works that Karmada has forgotten: they are not terminating, and neither binding nor template is there. `None` if Works, or what
-    /// they were made of, are not known at present.
+    /// Returns Works that Karmada has forgotten: they are not terminating, and have neither binding nor template. `None` if Works or
+    /// templates are unknown at present.
     pub(super) fn works_without_template(&self, of: &Collector, seen: &BTreeSet<String>) -> Option<Vec<Observed>> {
         let forgotten = self.without_template(of)?.filter(|work| work.terminating_since.is_none());
         let lost = forgotten.map(|work| {
-            // Of a hub namespace that is gone nothing says whose it was: what is left of it is counted, and not deleted.
+            // No object names the owner of a deleted hub namespace. So its Works are counted, and not deleted.
             let facts = namespace_of(of, &work.template.namespace);
             observed(of, Rule::Work, &work.template, (&work.work, &work.version), facts.as_deref(), seen)
         });
         Some(lost.collect())
     }
 
-    /// What is left on clusters of what is deleted: Works that Karmada cannot delete, and those that it has forgotten. `settled`: uids
-    /// of Works that the collector has deleted, or whose template a live read has found. `None` if that is not known at present.
+    /// Counts what deleted objects have left on clusters: Works that Karmada cannot delete, and those that it has forgotten.
+    /// `settled`: uids of Works that the collector has deleted, or with a template that a live read has found. `None` if they are
+    /// unknown at present.
     pub(super) fn left_on_clusters(
         &self,
         of: &Collector,
@@ -160,8 +161,8 @@ impl Lists {
         Some(left)
     }
 
-    /// Works in hub namespaces, also those that are gone, of what is not there and has no binding by which Karmada would make them
-    /// again. `None` if it is not known at present what there is.
+    /// Returns Works in existing and deleted hub namespaces without their template. They are terminating, or have no binding from
+    /// which Karmada would recreate them. `None` if Works or templates are unknown at present.
     fn without_template(&self, of: &Collector) -> Option<impl Iterator<Item = &WorkFacts>> {
         let known = of.ctx.hub.is_synced() && of.ctx.hub.knows_karmada();
         let works = self.works.as_ref().filter(|_| known)?;
@@ -181,7 +182,7 @@ impl Lists {
 
 #[cfg(test)]
 impl Lists {
-    /// Nothing but this Work.
+    /// Returns lists with this Work only.
     pub(super) fn of_work(work: &kube::core::ObjectMeta) -> Self {
         Self { works: Some(WorkFacts::of(work).into_iter().collect()), ..Self::default() }
     }
@@ -228,13 +229,13 @@ fn has_copy(of: &Collector, copy: &Object) -> bool {
 fn may_return(of: &Collector, copy: &Object, facts: &NamespaceFacts) -> bool {
     let Some((project, own)) = facts.upstream() else { return true };
     if of.ctx.projects.mirrored(&project, own, &copy.namespace) != Mirrored::Lives {
-        return true; // it is judged with the hub namespace
+        return true; // it is judged with its hub namespace
     }
     let original = ObjectKey::new(own, &copy.name);
     of.ctx.projects.get(&project).is_none_or(|project| project.deployments.contains(&original))
 }
 
-/// Shows the metadata of all objects of a kind on the hub to `see`.
+/// Passes the metadata of all objects of a kind on the hub to `see`.
 async fn list(of: &Collector, kind: Kind, params: ListParams, see: impl FnMut(Metadata)) -> Result<(), Error> {
     let plane = &of.ctx.hub.plane;
     list::metadata(&plane.connection().client(), plane.name(), kind, params, see).await

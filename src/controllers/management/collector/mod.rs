@@ -1,13 +1,14 @@
-//! The collector: deletes what is on the hub, or on clusters, although its owner is gone.
+//! The collector: deletes objects on the hub and on clusters without their owner.
 //!
-//! Events delete nearly all of it at once. A sweep, every few minutes, finds what was missed, or left when a process died:
+//! Nearly all of them are deleted at once after an event. A sweep every few minutes finds the rest, for example after a crash:
 //!
 //! 1. Every queue gets the keys that no event may have announced.
-//! 2. The policies of other owners are read: what one of them has claimed counts as long as it exists.
+//! 2. The policies of other owners are read: the claims of such a policy count while it exists.
 //! 3. Works, companions and bindings are listed. Each companion is enqueued, and gets its label back if it has lost it.
-//! 4. Hub namespaces without their labels get them back. A copy or hub namespace whose original is back loses the note of its grace.
-//! 5. Everything without an owner is judged by one plan and its table ([`collect`]), and deleted after live reads. A part that fails,
-//!    and a server that does not answer, keep nothing else from being deleted.
+//! 4. Hub namespaces without their labels get them back. If the original is back, a copy or hub namespace loses the note of its
+//!    grace.
+//! 5. Everything without an owner is judged by one plan and its table ([`collect`]), and deleted after live reads. A part that
+//!    fails, or a server that does not answer, does not stop the other deletions.
 
 mod foreign_policies;
 mod lists;
@@ -50,14 +51,14 @@ pub(crate) use self::relabel::relabel;
 /// Most objects of each part to which one sweep writes only notes.
 const NOTES: usize = 100;
 
-/// How a sweep ended, the worst last.
+/// Result of a sweep, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
-    /// It has done all its work.
+    /// All work is done.
     Success,
-    /// The hub's caches are not filled: it has done nothing.
+    /// The hub's caches are not filled: nothing is done.
     Postponed,
-    /// Some of its work failed.
+    /// Some of the work failed.
     Error,
 }
 
@@ -71,13 +72,13 @@ impl End {
     }
 }
 
-/// What carried-out steps have changed: objects that were patched, each with its new version, or none if the object is gone.
+/// Patched objects, each with its new version. `None` if the object is gone.
 type Patched = Vec<(Object, Option<ObjectVersion>)>;
 
-/// What became of one finding.
+/// Result of the judgement of one finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is kept, and no grace of it has begun.
+    /// It is kept, and its grace has not begun.
     Kept,
     /// It waits for the end of its grace.
     Waits,
@@ -87,19 +88,19 @@ enum Fate {
     Owned,
 }
 
-/// What a sweep has found without an owner.
+/// Objects without an owner that a sweep has found.
 #[derive(Default)]
 struct Collected {
-    /// Uids of all of it.
+    /// Uids of all of them.
     found: BTreeSet<String>,
-    /// Uids of what was deleted, or has its owner after all.
+    /// Uids of deleted objects, and of those with an owner that a live read found.
     settled: BTreeSet<String>,
-    /// Projects of what waits for the end of its grace.
+    /// Projects of objects that wait for the end of their grace.
     waiting: BTreeSet<ProjectName>,
     failed: Vec<Error>,
 }
 
-/// Collects.
+/// Deletes objects without their owner.
 #[derive(Clone)]
 pub(crate) struct Collector {
     pub(crate) ctx: Arc<Context>,
@@ -123,7 +124,7 @@ impl Collector {
             self.ctx.triggers.enqueue_waiting_instances();
             shared::clean();
             self.forget_gone();
-            // Most times that it judges are the hub's.
+            // The hub wrote most of the times that a sweep compares, so the hub's clock counts.
             let began = self.ctx.hub.plane.now();
             let result = self.sweep_once(&mut memory, began).await;
             let ended = Now::read();
@@ -131,20 +132,20 @@ impl Collector {
         }
     }
 
-    /// Forgets what is remembered of hub namespaces that are gone.
+    /// Forgets the memory of deleted hub namespaces.
     pub(crate) fn forget_gone(&self) {
         if !self.ctx.hub.is_synced() {
-            return; // nobody knows which there are
+            return; // the existing hub namespaces are unknown
         }
         let is_there = |namespace: &str| self.ctx.hub.namespaces.contains(&ObjectKey::new("", namespace));
         self.ctx.refused.forget_gone(is_there);
         self.ctx.projects.forget_gone(is_there);
     }
 
-    /// One sweep. A part that fails keeps no other from its work, but Works need the lists of companions as well.
+    /// Runs one sweep. A part that fails does not stop the others, except that Works also need the lists of companions.
     async fn sweep_once(&self, memory: &mut Memory, now: Now) -> End {
         if !self.ctx.hub.is_synced() || !self.ctx.hub.bindings.is_synced() {
-            return End::Postponed; // nobody knows what is in use
+            return End::Postponed; // the objects in use are unknown
         }
         let owners = Owners::of(self);
         let Memory { bindings, works, events } = memory;
@@ -153,7 +154,7 @@ impl Collector {
         let mut round = Round { now, namespaces, present, silent, events };
         let mut end =
             self.note("policies of others", foreign_policies::read(&self.ctx.hub, self.ctx.options.sweep).await);
-        // A list that fails ends this part: what is not seen is not gone.
+        // A failed list ends this part: an object that is not listed may still exist.
         match Lists::read(self, now).await {
             Err(error) => end = end.max(self.note("lists", Err(error))),
             Ok(lists) => end = end.max(self.collect_listed(lists, (bindings, works), &mut round).await),
@@ -173,8 +174,7 @@ impl Collector {
         end.max(self.note_all("stranded namespaces", namespaces.failed))
     }
 
-    /// Deletes bindings and Works that have lost what they were made of. `bindings` and `works` are the uids of those that were found
-    /// before.
+    /// Deletes bindings and Works without their template. `bindings` and `works`: uids that the last sweep found.
     async fn collect_listed(
         &self,
         mut lists: Lists,
@@ -209,7 +209,7 @@ impl Collector {
     fn note(&self, part: &'static str, done: Result<(), Error>) -> End {
         match done {
             Ok(()) => End::Success,
-            // It has changed since it was judged: the next sweep decides again.
+            // The object has changed since it was judged: the next sweep decides again.
             Err(error) if error.class() == Class::Conflict => End::Success,
             Err(error) => {
                 tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
@@ -226,7 +226,7 @@ impl Collector {
         mut found: Vec<(ProjectName, Vec<Action>)>,
         round: &mut Round<'_>,
     ) -> End {
-        // Where few are written, none is always the last.
+        // The order changes in each sweep, so that the limit does not always skip the same objects.
         fastrand::shuffle(&mut found);
         let mut failed = Vec::new();
         for (project, steps) in found.into_iter().take(NOTES) {
@@ -241,12 +241,12 @@ impl Collector {
         self.note_all(part, failed)
     }
 
-    /// Judges what was found, and carries out what is due of it, as much as one sweep may. What the hub refuses to delete, and a
-    /// server that does not answer, keep nothing else from being deleted.
+    /// Judges the findings, and deletes those that are due, up to the limit of a sweep. A refused deletion, or a server that does
+    /// not answer, does not stop the other deletions.
     async fn collect(&self, mut found: Vec<Observed>, round: &mut Round<'_>) -> Collected {
         let uids = |observed: &Observed| observed.items.iter().map(|item| item.version.uid.clone()).collect::<Vec<_>>();
         let mut collected = Collected { found: found.iter().flat_map(uids).collect(), ..Collected::default() };
-        // Where few are deleted, and some are refused each time, none is always the last.
+        // The order changes in each sweep, so that refused deletions do not use up the limit each time.
         fastrand::shuffle(&mut found);
         let (mut spent, mut postponed) = (BTreeMap::<Rule, usize>::new(), BTreeMap::<Rule, usize>::new());
         for mut observed in found {
@@ -287,7 +287,7 @@ impl Collector {
         collected
     }
 
-    /// Carries out the plan for one finding. Returns what became of it, if that has changed.
+    /// Carries out the plan for one finding. Returns its fate if that has changed.
     async fn carry_out_plan(
         &self,
         observed: &mut Observed,
@@ -328,14 +328,14 @@ impl Collector {
             if !is_deletion || patched.is_empty() {
                 break;
             }
-            // What has lost its protection is deleted in the same sweep.
+            // Objects that have lost their protection are deleted in the same sweep.
             observed.unprotect(&patched);
             plan = decide(observed, round.now);
         }
         Ok(fate)
     }
 
-    /// A hub namespace as a live read finds it, once in a sweep. Empty if it is gone.
+    /// Reads a hub namespace live, once in a sweep. Empty if it is gone.
     async fn present(&self, namespace: &str, round: &mut Round<'_>) -> Result<NamespaceFacts, Stopped> {
         if let Some(known) = round.present.get(namespace) {
             return Ok(known.clone());
@@ -350,7 +350,7 @@ impl Collector {
         Ok(found.map(NamespaceFacts::of).unwrap_or_default())
     }
 
-    /// Counts and logs what was deleted.
+    /// Counts and logs deletions.
     fn count(&self, observed: &Observed, steps: &[Action]) {
         match observed.rule {
             Rule::CompanionBinding | Rule::CopyBinding => self.ctx.metrics.reaped(),
@@ -365,8 +365,8 @@ impl Collector {
         }
     }
 
-    /// Carries out the steps of a plan in their order. A live read that does not find what it must ends them. An object that cannot
-    /// be deleted keeps no other. Returns `None` if the project was disengaged meanwhile, so that nothing is proved.
+    /// Carries out the steps of a plan in their order. A live read that contradicts the plan ends them. A refused deletion does
+    /// not stop the others. Returns `None` if the project was disengaged, because then nothing is proved.
     async fn carry_out(
         &self,
         project: Option<&ProjectName>,
@@ -389,7 +389,7 @@ impl Collector {
                     Err(error) if matches!(write.op, Op::Delete { .. }) && !is_silence(&error) => refused.push(error),
                     Err(error) => {
                         if matches!(error, Error::StillThere(_)) {
-                            // An owner that no cache has may have lost its label: with it the next sweep finds the owner.
+                            // The owner is in no cache, so it may have lost its label. With the label the next sweep finds it.
                             let labelled = relabel(&self.ctx.hub, &write.object, &self.ctx.metrics).await;
                             labelled.map_err(|error| Stopped::read(error, HUB))?;
                         }
@@ -414,12 +414,12 @@ impl Collector {
         }
     }
 
-    /// Reports why a finding is kept. What the hub refuses is reported on the hub namespace as well.
+    /// Reports why a finding is kept. A refusal by the hub is also reported on the hub namespace.
     async fn report_stopped(&self, observed: &Observed, stopped: &Stopped, is_deletion: bool, round: &mut Round<'_>) {
         let (namespace, rule, error) = (&observed.namespace, observed.rule, &stopped.error);
         let (server, class) = (stopped.server.0, error.label());
         match (error.class(), stopped.is_write) {
-            // It has changed since it was read, or its owner is there after all.
+            // The object has changed since it was read, or its owner exists.
             (Class::Conflict, _) => {
                 tracing::info!(namespace, ?rule, %error, "what seems to have lost its owner stays for now");
                 return;
@@ -439,7 +439,7 @@ impl Collector {
         }
     }
 
-    /// Counts by cluster what Karmada keeps there of what is deleted on the hub, and reports it on each hub namespace.
+    /// Counts by cluster the Works that are left of objects deleted on the hub, and reports them on each hub namespace.
     async fn report_left(&self, left: &AllLeft, round: &mut Round<'_>) {
         let mut counts: BTreeMap<String, usize> =
             self.ctx.hub.clusters.keys().iter().map(|cluster| (cluster.name.to_string(), 0)).collect();
@@ -449,17 +449,17 @@ impl Collector {
         self.ctx.metrics.left_on_clusters(&counts);
         for ((namespace, cluster), left) in left {
             tracing::info!(namespace, cluster, works = left.count, "Works are left of what is deleted on the hub");
-            // Of a namespace that is gone itself the log and the gauge alone can tell.
+            // For a deleted namespace, only the log and the gauge report them.
             let Some(facts) = self.ctx.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
             let event = report::left_on_cluster(namespace, &facts.uid, cluster, left, round.now.time);
             self.send_event(&event, round).await;
         }
     }
 
-    /// Deletes a project's copy that a write under way has recreated after its original was gone. Any other begins its grace.
+    /// Deletes a project's copy that a write under way recreated after its original was deleted. Any other copy begins its grace.
     pub(crate) async fn collect_copy(&self, project: &ProjectName, copy: &ObjectKey, now: Now) -> Result<(), Error> {
         let found = Owners::of(self).lost_copy(copy);
-        // A hub namespace that names another project is that project's.
+        // A hub namespace that names another project belongs to that project.
         let Some(observed) = found.filter(|found| found.project.as_ref() == Some(project)) else { return Ok(()) };
         let mut observed = Observed { in_sweep: false, ..observed };
         let mut plan = decide(&observed, now);

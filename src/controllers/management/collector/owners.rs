@@ -1,4 +1,4 @@
-//! Copies and hub namespaces whose originals in the projects are gone, as caches know them.
+//! Copies and hub namespaces without their originals in the projects, according to the caches.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -34,14 +34,14 @@ use crate::{
     },
 };
 
-/// What hub namespaces need.
+/// Findings about hub namespaces.
 #[derive(Default)]
 pub(super) struct Namespaces {
-    /// Those whose original is gone, or what they hold.
+    /// Hub namespaces without their original, or their content.
     pub(super) lost: Vec<Observed>,
-    /// For each whose original exists, and that does not say so: the steps by which this management plane adopts it.
+    /// Steps that adopt hub namespaces with an original: those without a recorded keeper, or with the start of a grace.
     pub(super) adopted: Vec<(ProjectName, Vec<Action>)>,
-    /// Events on what keeps content of namespaces that are gone.
+    /// Events on copies of deleted namespaces that finalizers keep.
     pub(super) events: Vec<Write<Hub>>,
 }
 
@@ -53,20 +53,20 @@ impl<'a> Owners<'a> {
         Self(collector)
     }
 
-    /// How many hub namespaces this management plane keeps.
+    /// Returns the number of hub namespaces that this management plane keeps.
     pub(super) fn kept_namespaces(&self) -> usize {
         let management = self.0.ctx.projects.management();
         let is_ours = |facts: &&NamespaceFacts| management.is_some() && facts.keeper.management == management;
         self.0.ctx.hub.namespaces.values().iter().map(AsRef::as_ref).filter(is_ours).count()
     }
 
-    /// Every copy whose original is gone.
+    /// Returns every copy without its original.
     pub(super) fn lost_copies(&self) -> Vec<Observed> {
         self.0.ctx.hub.copies.keys().iter().filter_map(|copy| self.lost_copy(copy)).collect()
     }
 
-    /// For every copy that waits although its original is there: the step that ends its grace. The federator does the same with its
-    /// next write of the copy, but it may have to wait for data before that.
+    /// Returns the step that ends the grace of each waiting copy with an existing original. The federator does the same with its
+    /// next write of the copy, but that write may have to wait for data.
     pub(super) fn returned_copies(&self) -> Vec<(ProjectName, Vec<Action>)> {
         let Context { hub, projects, .. } = &*self.0.ctx;
         let waiting = hub.copies.entries().into_iter().filter(|(_, copy)| copy.is_waiting());
@@ -82,8 +82,8 @@ impl<'a> Owners<'a> {
         returned.collect()
     }
 
-    /// The copy with this key if its original is gone, as far as caches know. In another namespace of the same name (a project that
-    /// was rebuilt, a wrong kubeconfig) the absence of an original proves nothing.
+    /// Returns the copy with this key if its original is gone according to the caches. In another namespace of the same name, such
+    /// as that of a rebuilt project or a wrong kubeconfig, the absence of an original proves nothing.
     pub(super) fn lost_copy(&self, key: &ObjectKey) -> Option<Observed> {
         let Context { hub, projects, options: Options { sweep, timing, .. }, .. } = &*self.0.ctx;
         let facts = hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
@@ -126,7 +126,7 @@ impl<'a> Owners<'a> {
         })
     }
 
-    /// Finds what hub namespaces need. Counts those that are stranded.
+    /// Finds hub namespaces without their original, and those to adopt. Counts the stranded ones.
     pub(super) fn namespaces(&self, now: Timestamp) -> Namespaces {
         let Context { hub, projects, metrics, .. } = &*self.0.ctx;
         let (mut found, mut stranded) = (Namespaces::default(), 0);
@@ -143,7 +143,7 @@ impl<'a> Owners<'a> {
             }
             let management = projects.management();
             if management.is_none() || facts.keeper.management != management {
-                continue; // another management plane keeps it, or nobody says so
+                continue; // another management plane keeps it, or its keeper is unknown
             }
             let lost = match mirrored {
                 Mirrored::ProjectGone(kind) => Some(self.lost_project(&key.name, &facts, &version, &name, kind)),
@@ -161,7 +161,7 @@ impl<'a> Owners<'a> {
         found
     }
 
-    /// Our copies in the hub namespace of a project's namespace.
+    /// Returns our copies in the hub namespace of a project's namespace.
     fn copies_of(&self, namespace: &str, own: &str) -> Vec<WorkloadDeployment> {
         let copies = self.0.ctx.hub.copies.by_index(&namespace_index(namespace));
         copies.iter().map(|copy| copy.open()).filter(|copy| ownership::is_hub_copy_from(copy, own)).collect()
@@ -173,7 +173,7 @@ impl<'a> Owners<'a> {
         copies.iter().filter_map(|copy| report::copy_held(copy, patience, now)).collect()
     }
 
-    /// A hub namespace whose project is gone, with what protects it from being deleted.
+    /// Returns a hub namespace without its project, and the objects that protect it from deletion.
     fn lost_project(
         &self,
         namespace: &str,
@@ -191,9 +191,9 @@ impl<'a> Owners<'a> {
         self.observed(Rule::Namespace, namespace, (facts, version, project), Read::NoProject(owner), items)
     }
 
-    /// What a hub namespace holds whose original namespace is gone; `None` if that is nothing. Copies that its control plane has lost
-    /// are judged one by one, and what they need waits for them. A copy that nobody can read may need it as well. A deployment of
-    /// another owner does not.
+    /// Returns the content of a hub namespace without its original. `None` if it is empty. If the project has the same control
+    /// plane, each copy is judged alone, and the other content waits for the copies. An unreadable copy blocks it as well. A
+    /// deployment of another owner does not.
     fn lost_namespace(
         &self,
         namespace: &str,
@@ -247,9 +247,9 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// What a hub namespace holds of the namespace of a project, but for what is terminating. Of Instances, only those that are
-    /// protected: the hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding
-    /// that has outlived its copy is deleted after the last copy: by it Instances run on (fact 14).
+    /// Returns the content of a hub namespace, except terminating objects. Of Instances, only the protected ones are listed: the
+    /// hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding without its copy is
+    /// deleted after the last copy, because it keeps Instances running (fact 14).
     fn content(&self, namespace: &str, project: &ProjectName, own: &str, copies: &[WorkloadDeployment]) -> Vec<Item> {
         let hub = &self.0.ctx.hub;
         let index = namespace_index(namespace);
@@ -273,7 +273,7 @@ impl<'a> Owners<'a> {
         items
     }
 
-    /// A binding of a deployment of which no copy is known.
+    /// Returns a binding of a deployment without a known copy.
     fn lost_binding(&self, key: &ObjectKey) -> Option<Item> {
         let facts = self.0.ctx.hub.bindings.get(key)?;
         let copy = template_of(&key.namespace, &key.name).filter(|of| of.kind == Kind::WorkloadDeployment)?;

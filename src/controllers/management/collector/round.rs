@@ -1,4 +1,4 @@
-//! What one sweep finds out about servers and hub namespaces, and what it remembers for the next one.
+//! Results of one sweep about servers and hub namespaces, and the memory for the next sweep.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +16,16 @@ use crate::{
     },
 };
 
-/// How long an Event that a sweep has stored is not sent again. API servers keep Events as long, unless they are configured otherwise.
+/// Time for which a stored Event is not sent again. By default, API servers keep Events for this long.
 const EVENT_LIFE: Duration = Duration::from_hours(1);
 
-/// A server: its kind, and the project that it is of.
+/// A server: its kind, and its project.
 pub(super) type Server = (&'static str, Option<ProjectName>);
 
 /// The hub.
 pub(super) const HUB: Server = (Hub::NAME, None);
 
-/// The server that is asked for the owner.
+/// Returns the server that is asked for the owner.
 pub(super) fn server_of(observed: &Observed) -> Server {
     match observed.owner {
         Read::NotOnHub(_) => HUB,
@@ -34,7 +34,7 @@ pub(super) fn server_of(observed: &Observed) -> Server {
     }
 }
 
-/// What sweeps remember. A restart forgets it: then what must be found twice is found once more, and each Event is sent once more.
+/// Memory of sweeps. After a restart, objects that two sweeps must find are found twice again, and each Event is sent once more.
 #[derive(Default)]
 pub(super) struct Memory {
     /// Uids of bindings without their template.
@@ -44,7 +44,7 @@ pub(super) struct Memory {
     pub(super) events: SentEvents,
 }
 
-/// When Events were stored, by name.
+/// Times when Events were stored, by name.
 #[derive(Default)]
 pub(super) struct SentEvents(BTreeMap<String, Instant>);
 
@@ -71,11 +71,11 @@ impl SentEvents {
 /// One sweep.
 pub(super) struct Round<'a> {
     pub(super) now: Now,
-    /// How many hub namespaces this management plane keeps.
+    /// Number of hub namespaces that this management plane keeps.
     pub(super) namespaces: usize,
     /// Hub namespaces as live reads have found them.
     pub(super) present: BTreeMap<String, NamespaceFacts>,
-    /// Servers that have not answered. They are asked no more.
+    /// Servers that have not answered. This sweep does not ask them again.
     pub(super) silent: BTreeSet<Server>,
     pub(super) events: &'a mut SentEvents,
 }
@@ -86,7 +86,7 @@ impl Round<'_> {
         self.silent.contains(&HUB) || self.silent.contains(server)
     }
 
-    /// Takes note of an error.
+    /// Records an error.
     pub(super) fn failed(&mut self, stopped: &Stopped) {
         if is_silence(&stopped.error) {
             self.silent.insert(stopped.server.clone());
@@ -94,7 +94,7 @@ impl Round<'_> {
     }
 }
 
-/// Why steps were not carried out to their end.
+/// The reason why some steps were not carried out.
 pub(super) struct Stopped {
     pub(super) error: Error,
     pub(super) server: Server,
