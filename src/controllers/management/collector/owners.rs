@@ -248,8 +248,8 @@ impl<'a> Owners<'a> {
     }
 
     /// Returns the content of a hub namespace, except terminating objects. Of Instances, only the protected ones are listed: the
-    /// hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding without its copy is
-    /// deleted after the last copy, because it keeps Instances running (fact 14).
+    /// hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding without its
+    /// copy is deleted after the last copy, because it keeps Instances running (fact 14).
     fn content(&self, namespace: &str, project: &ProjectName, own: &str, copies: &[WorkloadDeployment]) -> Vec<Item> {
         let hub = &self.0.ctx.hub;
         let index = namespace_index(namespace);

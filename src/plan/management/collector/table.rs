@@ -5,9 +5,9 @@
 //! | `Copy` | copy of a deployment | the original in the project | an hour, noted on the copy; nothing if it is young, or if the project recreated the namespace | 50 |
 //! | `CompanionBinding` | ResourceBinding | the companion | nothing | `maxBindingsPerSweep` |
 //! | `CopyBinding` | ResourceBinding | the copy, and the original in the project | one sweep | `maxBindingsPerSweep` |
-//! | `Work` | Work without a binding | what it was made of | one sweep | `maxBindingsPerSweep` |
+//! | `Work` | Work without a binding | its template | one sweep | `maxBindingsPerSweep` |
 //! | `Content` | companions, bindings | the project's namespace | nothing, once no copy is left | all |
-//! | `ControlPlane` | all that a hub namespace holds | that namespace, in another control plane | `strandedGraceSeconds`, noted on the hub namespace | a tenth, at most 5 |
+//! | `ControlPlane` | the whole content of a hub namespace | that namespace, in another control plane | `strandedGraceSeconds`, noted on the hub namespace | a tenth, at most 5 |
 //! | `Namespace` | hub namespace | the project | the same | the same |
 //!
 //! A live read finds the owner gone before anything is noted or deleted. Before a copy, or anything that a hub namespace holds, is
@@ -42,7 +42,7 @@ pub struct Sweep {
     pub interval: Duration,
     /// Maximum number of bindings, and of Works, that one sweep deletes.
     pub max_bindings: usize,
-    /// How long the hub namespaces of a deleted project are kept. `None`: forever.
+    /// Time for which the hub namespaces of a deleted project are kept. `None`: forever.
     pub stranded_grace: Option<Duration>,
     /// True if sweeps delete nothing.
     pub paused: bool,
@@ -85,7 +85,7 @@ pub enum Rule {
     Namespace,
 }
 
-/// How long an object without its owner is kept.
+/// Grace of an object without its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grace {
     /// It is deleted at once.
@@ -97,7 +97,7 @@ pub enum Grace {
 }
 
 impl Rule {
-    /// Returns how long an object without its owner is kept.
+    /// Returns the grace of an object without its owner.
     pub fn grace(self, sweep: &Sweep, timing: &Timing) -> Grace {
         match self {
             Self::Copy => Grace::Noted(Some(timing.loss_patience)),
@@ -159,7 +159,7 @@ pub enum Action {
     Hub(Write<Hub>),
     /// In the project.
     Project(Write<Project>),
-    /// Where projects are discovered.
+    /// On the control plane that lists the projects.
     Discovery(Write<Discovery>),
 }
 
@@ -225,7 +225,7 @@ pub struct Observed {
     pub owner: Read,
     /// The objects that are left.
     pub items: Vec<Item>,
-    /// How long it is kept.
+    /// The grace of the objects.
     pub grace: Grace,
     /// Record of the start of the grace. Only for [`Grace::Noted`].
     pub noted: Option<Noted>,
@@ -260,8 +260,8 @@ impl Observed {
 }
 
 /// True if the project recreated the namespace that a hub namespace mirrors, so that the mirrored one does not come back.
-/// `namesake`: the project's namespace of that name now. A restored project has an older namespace again, whose creation time is
-/// before that of the hub namespace.
+/// `namesake`: the project's namespace of that name now. A restored project has an older namespace again, created before the
+/// hub namespace.
 pub fn is_replaced(hub_namespace: &NamespaceFacts, namesake: Option<&NamespaceFacts>) -> bool {
     let times = namesake.and_then(|namesake| namesake.created).zip(hub_namespace.created);
     times.is_some_and(|(recreated, mirrored)| recreated.duration_since(mirrored) > CLOCKS)
