@@ -1,4 +1,4 @@
-//! Controller `city-policy`, and what it remembers.
+//! Controller `city-policy`, and its memory.
 
 pub(crate) mod migration;
 pub(crate) mod policy;

@@ -1,4 +1,4 @@
-//! City policies that the hub refuses, with its words. The deployments that wait for such a policy report them.
+//! City policies that the hub rejects, with its message. The deployments that wait for such a policy report them.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,12 @@ use std::{
 use crate::controllers::management::wiring::queues::PolicyKey;
 use crate::{plan::Failure, timing::Timing};
 
-/// The last error of each policy that the hub refuses, until it accepts the policy.
+/// The last error of each policy that the hub rejects, until it accepts the policy.
 #[derive(Default)]
 pub(crate) struct RefusedPolicies(Mutex<BTreeMap<PolicyKey, String>>);
 
 impl RefusedPolicies {
-    /// Notes that the last write failed; `None` if the hub took all. Returns true if what is reported has changed.
+    /// Records the error of the last write; `None` if the hub accepted all. Returns true if the report has changed.
     pub(crate) fn note(&self, policy: &PolicyKey, failure: Option<Failure>, timing: &Timing) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(policy).cloned();
@@ -25,7 +25,7 @@ impl RefusedPolicies {
         before != words
     }
 
-    /// The words of the hub about a policy that it refuses.
+    /// Returns the hub's message about a policy that it rejects.
     pub(crate) fn of(&self, policy: &PolicyKey) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(policy).cloned()
     }
@@ -51,7 +51,7 @@ mod tests {
         Failure { words: words.into(), is_final: true, lasted: Duration::ZERO }
     }
 
-    /// A 5xx cleared what the hub had refused before, and was itself never reported.
+    /// A 5xx cleared the earlier rejection, and was never reported.
     #[test]
     fn refusal_is_kept_until_the_hub_accepts_the_policy() {
         let (memory, timing, dfw) = (RefusedPolicies::default(), Timing::default(), policy("ns-a", "dfw"));

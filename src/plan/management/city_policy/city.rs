@@ -39,22 +39,22 @@ pub struct Observed {
     pub namespace_lives: bool,
     /// The policy of the city's name.
     pub policy: Option<Shared<PropagationPolicy>>,
-    /// The place of the city; `None` while it is not known.
+    /// The place of the city. `None` if it is unknown.
     pub place: Option<guard::Observed>,
     /// True if the city guard is on.
     pub guard: bool,
     /// True if every companion in the namespace is known to follow all its users.
     pub delivered_by_dependency: bool,
-    /// Companions, and bindings of such, that the policy claims.
+    /// Number of companions and their bindings that the policy claims.
     pub claimed: usize,
     /// The configured way of companions to the cells.
     pub propagation: Propagation,
-    /// The state of the probe; only needed on the way to dependencies.
+    /// The state of the probe. Only the migration to dependencies needs it.
     pub probe: Probe,
     /// The problem of the migration that this policy is to report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
-    /// On the rollback to claims: the losses of each city, in words. `None` while they are not known.
+    /// On the rollback to claims: the losses of each city, in words. `None` if they are unknown.
     pub rollback_impact: Option<Vec<String>>,
     /// On the rollback to claims: the companions that it waits for, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,7 +85,7 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// The questions about a policy in this phase. None are asked while the hub's answers are not current.
+    /// Returns the questions about a policy in this phase. None are asked while Karmada's state is unknown.
     pub fn of(phase: Option<Phase>, propagation: Propagation, knows_karmada: bool) -> Self {
         let migration = knows_karmada && phase == Some(Phase::Both);
         let to_dependencies = knows_karmada && propagation == Propagation::Dependencies;

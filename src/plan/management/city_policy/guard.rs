@@ -6,8 +6,8 @@
 //! policies, and an earlier placement of the policy, do not count.
 //!
 //! A transfer has two groups as well: first the new cluster, then the old one, each under a new name. Karmada's scheduler
-//! begins at the group that it observed last, if that still exists (fact 64), so that only new names have it try again. What
-//! the new cluster refuses stays on the old one.
+//! begins at the group that it observed last, if that still exists (fact 64), so that it only tries again under new names.
+//! Deployments that the new cluster refuses stay on the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,8 @@ use crate::plan::management::{
 };
 
 /// The Cluster in the policy of a city that waits for its first one. Karmada takes only DNS labels as names of Clusters, which
-/// have no dot, so no Cluster has this name. The label alone would select each Cluster that gets it, before this operator looks.
+/// have no dot, so no Cluster has this name. The label alone would select each Cluster that gets it, before the operator
+/// reconciles.
 const NO_CLUSTER_YET: &str = "no-cluster.yet";
 
 /// The place of a city, for its policy in one hub namespace.
@@ -94,8 +95,8 @@ pub fn decide(
     }
 }
 
-/// The plain placement of the contract, without a guard: the label in the one spelling that deployments and clusters have, or in
-/// all their spellings if they differ. Nothing holds the city on a Cluster whose label is respelt.
+/// The plain placement of the contract, without a guard. It selects the label in the one spelling of deployments and clusters, or
+/// in all their spellings if they differ. Without a guard, the city leaves a Cluster if the label changes its spelling.
 pub fn plain(
     city: &CityCode,
     spellings: &BTreeSet<String>,
@@ -119,7 +120,7 @@ fn selector(city: &CityCode, spellings: &BTreeSet<String>, clusters: &BTreeMap<S
     LabelSelector::one_of(label::TOPOLOGY_CITY, &values)
 }
 
-/// The label, and of those who carry it one cluster alone where that is named.
+/// The label. If a cluster is named, only that one of the clusters with the label.
 fn by_label(selector: LabelSelector, cluster: Option<&str>) -> PolicyPlacement {
     let group = ClusterAffinity {
         label_selector: Some(selector),
@@ -139,8 +140,8 @@ fn groups(first: (String, ClusterAffinity), second: (String, ClusterAffinity)) -
     PolicyPlacement { cluster_affinities: Some(vec![term(first), term(second)]), ..PolicyPlacement::default() }
 }
 
-/// A city that stays. The first group names the cluster beside the label: a label that is moved in a single step, or swapped
-/// with another, would take the city along before the second group counts.
+/// A city that stays. The first group selects the label and names the cluster. Without the name, a label that moves to another
+/// cluster in one step would take the city along before the second group counts.
 fn held(selector: LabelSelector, holder: &str) -> PolicyPlacement {
     let city = ClusterAffinity { label_selector: Some(selector), ..by_name(holder) };
     groups((CITY_GROUP.into(), city), (HOLDING_GROUP.into(), by_name(holder)))

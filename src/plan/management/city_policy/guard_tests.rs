@@ -38,7 +38,7 @@ fn draining(world: Observed, cluster: &str) -> Observed {
     edit(world, cluster, |facts| facts.draining = true)
 }
 
-/// A placement in short: of each group its name, `label` where it has a selector, and its clusters.
+/// A placement in short: of each group its name, `label` if it has a selector, and its clusters.
 fn brief(placement: &PolicyPlacement) -> String {
     let group = |name: &str, group: &ClusterAffinity| {
         assert!(group.others.is_empty() && group.cluster_names.len() <= 1 || placement.cluster_affinities.is_none());
@@ -82,7 +82,7 @@ fn guard_names_the_cluster_of_the_bindings_that_the_policy_claimed() {
     for (what, observed, expected) in cases {
         assert_eq!(look(None, &observed), expected, "{what}");
     }
-    // What stands in the policy says nothing of where the city is.
+    // The policy's present placement is no evidence of the place of the city.
     let elsewhere = held(selector(&dfw(), &set(&["dfw"]), &BTreeMap::new()), "b");
     assert_eq!(look(Some(&elsewhere), &on(one(), &[&["a"]])), ON_A);
     assert_eq!(look(Some(&elsewhere), &one()), "[label a]", "neither label nor binding");
@@ -139,12 +139,12 @@ fn policy_of_a_transfer_names_the_old_cluster_behind_the_new_one() {
     assert_eq!(look_at(live, &at(&[&["b"], &["b"]]), Some(&there)), begun, "not known to run there");
     assert_eq!(look(live, &at(&[&["b"], &["b"]])), "city[label b] holding[b]", "it has arrived");
     assert_eq!(look(live, &at(&[&["a"], &["a"]])), ON_A, "recalled before anything moved");
-    // Brought back, even to a cluster that has lost the label meanwhile.
+    // A city returns even to a cluster that has lost the label.
     let back = transfer("b", "a", "back-7");
     assert_eq!(look_at(live, &at(&[&["b"], &["a"]]), Some(&back)), "moving-back-7[label a] holding-back-7[b]");
     let unlabelled = edit(at(&[&["b"]]), "a", |a| a.label = None);
     assert_eq!(look_at(live, &unlabelled, Some(&back)), "moving-back-7[a] holding-back-7[b]");
-    // But nothing goes forward to one that has lost it.
+    // A city does not move on to a cluster that has lost the label.
     let unlabelled = edit(at(&[&["a"]]), "b", |b| (b.city, b.label) = (None, None));
     assert_eq!(look_at(None, &unlabelled, Some(&there)), begun);
 }
@@ -177,7 +177,7 @@ fn waiting_city_selects_no_cluster_before_one_is_chosen() {
     let selector = group.label_selector.as_ref().unwrap();
     assert_eq!(selector.values_of(label::TOPOLOGY_CITY), ["dfw"], "it reads as every policy of the city does");
     assert_eq!(made_for(&placement), Some(dfw()));
-    // Whether it stands, or a policy of the Go operator, or of an earlier version, that nobody has gone by yet.
+    // The result is the same without a policy, with this one, and with a plain one of the Go operator or of an earlier version.
     let plain = by_label(selector.clone(), None);
     for live in [None, Some(&placement), Some(&plain)] {
         assert_eq!(look(live, &waiting), "[label no-cluster.yet]");

@@ -3,7 +3,7 @@
 //! A policy of the Go operator also selects companions, and would claim each for its city alone (fact 21). It moves to
 //! dependencies in steps that remove no copy (facts 23, 24; a single step does, fact 25). First it gets `propagateDeps` and keeps
 //! its selectors. Once Karmada brings every companion to every consumer as a dependency, the selectors are dropped. Before that,
-//! a few policies ask if Karmada brings dependencies at all, and the others wait ([`Probe`]). The plan of the companions removes
+//! a few policies ask if Karmada brings dependencies, and the others wait ([`Probe`]). The plan of the companions removes
 //! what the claims leave behind (fact 27). Each step is read off the hub, so the migration may stop anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,14 +98,14 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(live) = live.filter(|_| steps.is_empty()) {
         steps.extend(report_problem(observed, live, now));
     }
-    // A policy sees in memory whose turn it is and how far all companions are. No event of theirs enqueues it.
+    // The turn, and the progress of all companions, are in memory. No event of theirs enqueues the policy.
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     let is_polled = waits || phase == Phase::Both || is_transfer;
     Plan::until(steps, if is_polled { Next::After(observed.timing.policy_poll) } else { Next::Await })
 }
 
-/// The last step back to claims, or the wait before it: the losses of each city are reported, and the warning stands for a
-/// while.
+/// The last step back to claims, or the wait before it. The losses of each city are reported, and the policy keeps the warning for
+/// a while.
 fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
     let (Some(impact), Some(live)) = (&observed.rollback_impact, observed.policy.as_deref()) else {
         return Ok(Phase::Both);
@@ -202,7 +202,7 @@ fn report(live: &PropagationPolicy, note: &Note<'_>, subject: &Value, now: Times
     Ok(Write::amend(manager::CITY_POLICY, patch, live).telling(event::on(live, "city-policy", note, now)))
 }
 
-/// The selectors of companions: those that stand, or the Go operator's.
+/// The selectors of companions: the present ones, or the Go operator's.
 fn companions(observed: &Observed, phase: Phase) -> Vec<ResourceSelector> {
     if phase == Phase::Dependencies {
         return Vec::new();
@@ -222,18 +222,18 @@ fn companions(observed: &Observed, phase: Phase) -> Vec<ResourceSelector> {
     SourceKind::ALL.map(selector).into()
 }
 
-/// Where a policy sends its city, and what it records of a transfer.
+/// Target of a policy's city, and the record of its transfer.
 struct Placed {
     guarded: Guarded,
-    /// True if the policy asks for a transfer, of which time decides as well.
+    /// True if the policy asks for a transfer, which also depends on time.
     is_transfer: bool,
-    /// The record of the transfer; `None` if it stays as it is.
+    /// The record of the transfer. `None` if it does not change.
     record: Option<transfer::Next>,
 }
 
-/// Where the policy is to send the city. `None` while it is not known where the city is and there is no policy: a policy
-/// without its guard would be obeyed at once. Until the scheduler has done what the policy asks for, nothing else is asked,
-/// unless nothing has moved yet.
+/// Returns the target of the policy's city. `None` if the place of the city is unknown and the policy does not exist: Karmada would
+/// obey a policy without its guard at once. Until the scheduler has done what the policy asks for, the target only
+/// changes if nothing has moved yet.
 fn place(observed: &Observed, live: Option<&PropagationPolicy>, now: Timestamp) -> Option<Placed> {
     let standing = live.map(|policy| policy.spec.placement.without_tolerations());
     let kept = |placement| {
@@ -267,7 +267,7 @@ fn place(observed: &Observed, live: Option<&PropagationPolicy>, now: Timestamp) 
     }
 }
 
-/// The spellings that the policy's deployments have; the canonical one while there are none.
+/// The spellings of the policy's deployments; the canonical one if there are no deployments.
 fn spellings(observed: &Observed) -> BTreeSet<String> {
     if observed.spellings.is_empty() {
         return [observed.city.as_str().to_owned()].into();

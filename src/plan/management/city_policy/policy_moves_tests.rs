@@ -4,7 +4,7 @@ use crate::plan::management::drain::{
     transfer::Instruction,
 };
 
-/// Everything is on these clusters, each of which carries the label and runs it or not; `go` is the leave of a drain.
+/// A city on the clusters `on`, where it runs or not. `a` and `b` carry the label. `go` is the leave of a drain.
 fn at(on: &[&str], runs: bool, go: Option<(&str, &str)>) -> guard::Observed {
     let share = ClusterShare {
         bindings: 1,
@@ -72,7 +72,7 @@ fn policy_unknown_to_the_scheduler_changes_only_if_nothing_moves() {
     assert!(look(Some(&back), under_way(at(&["b"], true, None)), NOW).is_empty(), "and that is not crossed");
 }
 
-/// The whole way of one namespace, each step in one write: it goes, does not run there, comes back, and remembers that.
+/// A namespace moves, does not run on the target, returns, and records that. Each step is one write.
 #[test]
 fn transfer_that_does_not_arrive_is_brought_back_and_recorded_in_one_write() {
     let minutes = |n: i64| NOW + jiff::SignedDuration::from_mins(n);

@@ -1,11 +1,11 @@
-//! City policies that the Go operator has written and that nobody needs any more.
+//! City policies of the Go operator without deployments.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 
-/// Seen once in many runs: the last deployment of a city left before its policy, as the Go operator had written it, was taken
-/// over, and the policy stayed for ever with what it claimed.
+/// If the last deployment was deleted before the operator had adopted the Go operator's policy, the policy and its claims stayed
+/// forever.
 #[test]
 fn unneeded_policy_of_the_go_operator_is_deleted_and_a_namesake_kept() {
     let dfw = dfw();
@@ -21,7 +21,7 @@ fn unneeded_policy_of_the_go_operator_is_deleted_and_a_namesake_kept() {
         let steps = steps(policy, 0);
         assert!(matches!(steps[..], [Write { op: Op::Delete { .. }, .. }]), "{policy:?}");
     }
-    // One that was written a moment before its first deployment was taken away.
+    // The operator deleted a policy that was written shortly before its first deployment.
     let early = decided(&go, 0, NOW + grace / 4);
     assert!(early.steps.is_empty() && early.next == Next::After(grace / 4 * 3), "{early:?}");
     let edits: [fn(&mut PropagationPolicy); 5] = [

@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 
 use super::*;
 
-/// A companion that no policy claims kept the rollback from going on for ever, without any report.
+/// A companion that no policy claims blocked the rollback forever, without a report.
 #[test]
 fn rollback_that_waits_for_companions_is_reported_once() {
     let dfw = dfw();

@@ -43,7 +43,7 @@ fn dfw() -> CityCode {
     CityCode::parse("dfw").unwrap()
 }
 
-/// The policy as it stands after this write.
+/// The policy after this write.
 fn after(live: Option<&PropagationPolicy>, write: &Write<Hub>) -> PropagationPolicy {
     let mut policy = live.map_or_else(|| json!({}), |live| json!(live));
     overlay(&mut policy, &write.op.asked().unwrap());
@@ -164,7 +164,7 @@ fn policy_of_the_go_operator_moves_to_dependencies_in_safe_steps() {
     assert!(look(&done, true).is_empty() && look(&done, false).is_empty());
 }
 
-/// When the last deployment of a city leaves in the middle of the way, nobody will lead its policy to the end of it.
+/// If the last deployment of a city is deleted during the migration, its policy does not finish the migration.
 #[test]
 fn unneeded_policy_drops_companion_selectors_before_it_waits() {
     let dfw = dfw();
@@ -184,7 +184,7 @@ fn unneeded_policy_drops_companion_selectors_before_it_waits() {
         assert!(plan(&waits, NOW).steps.is_empty());
         let released = plan(&observed(&dfw, Some(&dropped)), NOW).steps;
         assert!(matches!(released[..], [Write { op: Op::Delete { .. }, .. }]), "{released:?}");
-        // Back to claims, they pass to another policy when it goes.
+        // On the rollback, the claims pass to another policy when this one is deleted.
         let back = plan(&Observed { propagation: Propagation::Selectors, ..unneeded() }, NOW).steps;
         assert_eq!(after(Some(policy), &back[0]).spec, policy.spec);
     }
@@ -276,7 +276,7 @@ fn policy_of_the_go_operator_gets_our_label_with_the_first_write() {
     let dfw = dfw();
     let seen = Observed { wanted: true, place: Some(on(&["cell-dfw"])), guard: true, ..observed(&dfw, Some(&of_go())) };
     let adopted = after(Some(&of_go()), &plan(&seen, NOW).steps[0]);
-    // The last deployment goes before anybody looks again.
+    // The last deployment is deleted before the next reconcile.
     let steps = plan(&Observed { wanted: false, ..observed(&dfw, Some(&adopted)) }, NOW).steps;
     assert!(matches!(steps[..], [Write { op: Op::Delete { .. }, .. }]), "it is not left behind: {steps:?}");
 }
@@ -299,7 +299,7 @@ fn placement_foreign_fields_are_removed() {
         plan(&Observed { wanted: true, place, guard: true, ..observed(&dfw, Some(policy)) }, NOW).steps
     };
     let guarded = after(Some(&held(&dfw)), &look(&held(&dfw))[0]);
-    // A cluster that an earlier drain left out, and what somebody added by hand.
+    // A cluster that an earlier drain left out, and a field that a user added.
     let mut edited = json!(guarded);
     edited["spec"]["placement"]["clusterAffinities"][0]["exclude"] = json!(["cell-dfw"]);
     edited["spec"]["placement"]["spreadConstraints"] = json!([{ "spreadByField": "cluster", "maxGroups": 2 }]);
@@ -312,7 +312,7 @@ fn placement_foreign_fields_are_removed() {
     assert!(look(&mended).is_empty());
 }
 
-/// Found on real Karmada: with `preserveResourcesOnDeletion`, set by hand, a deleted Secret stayed on the cell for ever.
+/// With `preserveResourcesOnDeletion` from a user, a deleted Secret stayed on the cell forever.
 #[test]
 fn policy_foreign_spec_field_is_removed_and_reported() {
     let dfw = dfw();
@@ -337,7 +337,7 @@ fn policy_foreign_spec_field_is_removed_and_reported() {
         ("failover", json!({ "cluster": { "purgeMode": "Directly" } }), true),
         ("dependentOverrides", json!(["o"]), true),
         ("schedulePriority", json!({ "priorityClassSource": "KubePriorityClass" }), true),
-        // Asked for on purpose, and reported on each deployment.
+        // A suspension is intended, and each deployment reports it.
         ("suspension", json!({ "dispatching": true }), false),
     ] {
         let mut edited = json!(ours);
@@ -447,7 +447,7 @@ fn rollback_to_claims_reports_losses_before_they_happen() {
     assert_eq!(Phase::of(&done.spec), Phase::Claims);
     assert!(!done.annotations().contains_key(annotation::MIGRATION_REPORTED));
     assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some(vec![])).steps[0]).spec), Phase::Claims);
-    // And forth again.
+    // The migration to dependencies begins again.
     let again = plan(&Observed { wanted: true, ..observed(&dfw, Some(&done)) }, NOW).steps;
     assert_eq!(Phase::of(&after(Some(&done), &again[0]).spec), Phase::Both);
 }

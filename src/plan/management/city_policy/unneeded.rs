@@ -1,8 +1,8 @@
 //! The deletion of a city policy without deployments.
 //!
-//! Karmada leaves on the cell what a policy claimed when it was deleted (fact 13). So a policy goes after its last deployment.
+//! Karmada leaves on the cell what a policy claimed when it was deleted (fact 13). So a policy is deleted after its last deployment.
 //! If it claims companions, it first drops their selectors and waits until they are released. If that takes too long, the
-//! policy is deleted all the same: what a claim has left behind is removed later
+//! policy is deleted anyway, and the residue of its claims is removed later
 //! ([`residue`](crate::plan::management::referenced_data::residue)).
 
 use std::{convert::identity, time::Duration};
@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// True if the policy of a city is known to be unneeded. No deployment of the project is in the city (`wanted`), the hub has no
-/// copy of one (`copies`), and all of them can be read (`complete`).
+/// True if the policy of a city is known to be unneeded. The project has no deployment in the city (`wanted`), the hub has no copy
+/// (`copies`), and all of them can be read (`complete`).
 pub fn is_unneeded(wanted: bool, copies: usize, complete: bool) -> bool {
     !wanted && copies == 0 && complete
 }
@@ -69,7 +69,7 @@ pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     }
 }
 
-/// Deletes a policy whose claims were not released in time.
+/// Deletes a policy that still has claims after its timeout.
 fn give_up(
     observed: &Observed,
     policy: &PropagationPolicy,

@@ -1,4 +1,4 @@
-//! Whether Karmada brings dependencies: gathers the evidence of all policies, and keeps the verdict for a moment.
+//! Gathers the evidence of all policies if Karmada brings dependencies, and keeps the verdict for a moment.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Decides for all policies together whether Karmada brings dependencies, and which policy asks.
+/// Decides for all policies together if Karmada brings dependencies, and which policy asks.
 pub(crate) struct Prober {
     pub(crate) ctx: Arc<Context>,
     /// A cache: the evidence is spread over all deployments of the hub. An answer of Karmada counts until the process ends.

@@ -1,4 +1,4 @@
-//! The least version of Karmada on the hub, and what is assumed because of it.
+//! The least version of Karmada on the hub, and the assumptions that follow from it.
 //!
 //! The operator checks what Karmada does ([`super::probe`]). Some former bugs of Karmada show nothing until they do harm. For these
 //! the operator relies on the configured version, and reports that.
@@ -12,16 +12,16 @@ type Release = (u32, u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KarmadaVersion(Release);
 
-/// A bug of earlier releases that takes data away, or keeps it away.
+/// A bug of earlier releases that removes data, or does not deliver it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FormerBug {
-    /// Of several companions of one kind, what comes or changes later reaches no cell.
+    /// Of several companions of one kind, later ones and later changes reach no cell.
     LaterCompanions,
-    /// A restart of Karmada takes away what its custom interpreter had brought.
+    /// A restart of Karmada removes data that its custom interpreter had brought.
     Restart,
     /// The record of dependencies overwrites the scheduler's annotations.
     Annotations,
-    /// A policy whose selector names a missing object cannot be deleted.
+    /// A policy with a selector for a missing object cannot be deleted.
     PolicyDeletion,
 }
 

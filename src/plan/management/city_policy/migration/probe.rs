@@ -1,11 +1,12 @@
-//! Whether Karmada on this hub brings dependencies: a few policies ask for them, and the others wait for the answer.
+//! Finds out if Karmada on this hub brings dependencies. A few policies ask for them, and the others wait for the answer.
 //!
 //! The behaviour of Karmada counts, not its version. Everything is read off the hub, so nothing is remembered. Karmada can only
-//! answer through a deployment that is on a cluster by its city's policy, and whose companions are on the hub. A deployment that
+//! answer through a deployment that is on a cluster by its city's policy, with its companions on the hub. A deployment that
 //! needs several companions of one kind shows more than one that needs a single one. Only policies with the strongest evidence
 //! ask, and only their answers count. No answer counts while Karmada misses companions that come later ([`LateDelivery`]).
 //!
-//! Policies ask in turns. In each turn one policy may ask, chosen by the time. A policy whose writes fail so holds up no other.
+//! Policies ask in turns. In each turn one policy may ask, chosen by the time. So a policy with failing writes does not block
+//! the others.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +24,7 @@ use crate::{
     timing::Timing,
 };
 
-/// Policies that ask on one hub, at most: enough to get around one that is stuck for reasons of its own.
+/// Maximum number of policies that ask on one hub. Several ask, because one may be blocked for another reason.
 const MAX_ASKERS: usize = 3;
 
 /// The state of the probe, for the policy of one city.
@@ -37,7 +38,7 @@ pub enum Probe {
     Wait,
 }
 
-/// Why the migration does not go on.
+/// Obstacle of the migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Problem {
     /// Karmada brings no dependencies.
@@ -48,7 +49,7 @@ pub enum Problem {
     NobodyToAsk,
 }
 
-/// How much Karmada's answer about one deployment shows.
+/// Strength of Karmada's answer about one deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Strength {
     /// The deployment needs nothing. An answer shows that Karmada has asked the interpreter, and no more.
@@ -75,7 +76,7 @@ impl Strength {
 /// One deployment through which Karmada can answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// How much the answer shows.
+    /// Strength of the answer.
     pub strength: Strength,
     /// Time since which its binding asks for dependencies.
     pub asked: Option<Timestamp>,
@@ -117,11 +118,11 @@ pub struct Candidate {
     pub city: CityCode,
     /// The phase of the policy.
     pub phase: Phase,
-    /// How much an answer can show; `None` if no answer can come.
+    /// Strength that an answer can have. `None` if no answer can come.
     pub can_show: Option<Strength>,
     /// Time since which the policy asks.
     pub asked: Option<Timestamp>,
-    /// How much Karmada has answered.
+    /// Strength of the answers so far.
     pub answered: Option<Strength>,
     /// Delivery of companions that came later.
     pub later: Option<LateDelivery>,
@@ -235,7 +236,7 @@ fn verdict(Observed { candidates, timing }: &Observed, now: Timestamp) -> Verdic
     }
 }
 
-/// Index of the policy whose turn it is. Multiples of the golden ratio spread evenly: policies look at regular times, and must not
+/// Index of the policy that has the turn. Multiples of the golden ratio spread evenly: policies look at regular times, and must not
 /// meet the same turn each time.
 fn turn(policies: usize, length: Duration, now: Timestamp) -> usize {
     const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -141,15 +141,15 @@ fn second_policy_asks_after_the_timeout_and_three_ask_at_most() {
     assert_eq!(verdict_of(&with(&[asking("ns-1", 0)]), 29).asker, None, "the first still has time");
     let all: Vec<String> = claims.iter().map(|of| of.namespace.clone()).collect();
     assert_eq!(askers(&with(&[asking("ns-1", 0)]), 30), all.iter().cloned().collect());
-    // The hub accepted the write, and Karmada has not processed it: that holds up no other policy.
+    // The hub accepted the write, and Karmada has not processed it: that does not block other policies.
     assert!(!askers(&with(&[candidate("ns-1", Both, Some(Single))]), 0).is_empty());
     let three = [asking("ns-1", 0), asking("ns-7", 0), asking("ns-8", 0)];
     assert_eq!(askers(&with(&three), 500), set(&[]));
 }
 
-/// A policy whose writes failed kept all others waiting for a minute. Looks every five seconds must not meet it each time.
+/// A policy with failing writes blocked all others for a minute. Reconciles every five seconds must not all meet its turn.
 #[test]
-fn policy_that_cannot_be_written_holds_up_no_other() {
+fn policy_that_cannot_be_written_does_not_block_others() {
     let all: Vec<Candidate> = (1..=5).map(|n| candidate(&format!("ns-{n}"), Claims, Some(Single))).collect();
     let looks = (0..12).map(|n| verdict_of(&all, n * 5).asker.unwrap().0);
     assert_eq!(looks.collect::<BTreeSet<_>>().len(), 5, "in one minute each policy has its turn");

@@ -15,7 +15,7 @@ use crate::plan::management::observed::facts::{BindingFacts, CompanionFacts};
 pub struct Consumer {
     /// Its name.
     pub deployment: String,
-    /// Its city; `None` when its label names none.
+    /// Its city. `None` if its label names none.
     pub city: Option<CityCode>,
     /// The companions.
     pub expects: Vec<DataRef>,
@@ -24,7 +24,7 @@ pub struct Consumer {
 /// Consumers and companions of one hub namespace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
-    /// Every deployment's copy.
+    /// Copies of all deployments.
     pub consumers: Vec<Consumer>,
     /// Of each companion that is there, the policy that claims it: a PropagationPolicy by name, a
     /// ClusterPropagationPolicy by kind and name.
@@ -42,8 +42,8 @@ pub fn all_delivered_by_dependency(observed: &Observed) -> bool {
     })
 }
 
-/// Returns the losses of the cities if companions were only delivered by claims: of each companion, every city that expects it
-/// but the one whose policy claims it.
+/// Returns the losses of the cities if only claims delivered companions. For each companion, that is every city that expects it,
+/// except the city of the policy that claims it.
 ///
 /// # Errors
 /// The companions that the rollback waits for: they do not exist, or no policy claims them yet.
