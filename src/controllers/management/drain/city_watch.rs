@@ -1,4 +1,4 @@
-//! Compares the cities on member clusters with their labels and drains. Looks when a Cluster changes, while cities move, and with
+//! Compares the cities on member clusters with their labels and drains. Runs when a Cluster changes, while cities move, and with
 //! each sweep.
 
 use std::{
@@ -29,13 +29,13 @@ use crate::{
     },
 };
 
-/// Looks at every city and every Cluster.
+/// Reconciles every city and every Cluster.
 pub(crate) struct CityWatch {
     pub(crate) ctx: Arc<Context>,
 }
 
 impl CityWatch {
-    /// Looks until `stop`.
+    /// Runs until `stop`.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
         loop {
             let period = match self.look(self.ctx.hub.plane.now()).await {

@@ -33,7 +33,7 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: Option<V>) -> I
     Incoming { key, uid: name.into(), version, value: value.map(Arc::new) }
 }
 
-/// A city on the Cluster `old`, which is on its way out, and a Cluster `new` that could take it.
+/// A city on the Cluster `old`, which is being drained, and a Cluster `new` that could take it.
 fn city_that_leaves() -> Arc<Context> {
     let options = Options { city_guard: true, ..Options::of_tests() };
     let ctx = Context::new(fixtures::nobody(), options, Health::default(), Metrics::default());
@@ -71,13 +71,13 @@ async fn unreadable_cluster_leaves_every_drain_unchanged() {
     let dfw = CityCode::parse("dfw").unwrap();
     for unreadable in ["old", "new", "another", ""] {
         let hides = |ctx: &Arc<Context>| ctx.hub.clusters.observe(incoming("", unreadable, 3, None));
-        // Before anything is known of moves: nothing is concluded, and it is not the first look.
+        // Before the first decision: nothing is decided, and this does not count as the first one.
         let ctx = city_that_leaves();
         let watch = ctx.clusters();
         hides(&ctx);
         assert_eq!(watch.look(Now::read()).await, Next::Await, "{unreadable:?}");
         assert!(!ctx.drains.are_known() && ctx.drains.last().0.drains.is_empty(), "{unreadable:?}");
-        // While one is under way.
+        // While a transfer is under way.
         let ctx = city_that_leaves();
         let watch = ctx.clusters();
         watch.look(Now::read()).await;
@@ -89,7 +89,7 @@ async fn unreadable_cluster_leaves_every_drain_unchanged() {
         let poll = Next::After(ctx.options.timing.policy_poll);
         assert_eq!(watch.look(later).await, poll, "{unreadable:?}: it is looked again");
         assert_eq!(ctx.drains.last().0, before, "{unreadable:?}");
-        // Once it can be read again, or is gone, it goes on; by then it has taken too long.
+        // Once the Cluster can be read again, or is gone, the drain goes on. By then its time is over.
         let readable = match unreadable {
             "new" | "old" => Some(cluster(unreadable, |of| {
                 if unreadable == "old" {

@@ -1,4 +1,4 @@
-//! The drains that the last look at the clusters decided. The controllers of policies and deployments go by them until the next.
+//! The drains of the last decision. The controllers of policies and deployments use them until the next one.
 
 use std::{
     collections::BTreeMap,
@@ -12,25 +12,25 @@ use crate::{
     plan::management::drain::{cities::Decision, transfer::Instruction},
 };
 
-/// A cache of the last decision. The first look of a new process reads everything off the hub again.
+/// A cache of the last decision. The first decision of a new process reads everything off the hub again.
 #[derive(Default)]
 pub(crate) struct Drains(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// `None` before the first look: transfers are not known yet.
+    /// `None` before the first decision: transfers are not known yet.
     decision: Option<Decision>,
     /// When the drain of a Cluster was last recalled.
     recalled: BTreeMap<String, Timestamp>,
 }
 
 impl Drains {
-    /// True after the first look.
+    /// True after the first decision.
     pub(crate) fn are_known(&self) -> bool {
         self.lock().decision.is_some()
     }
 
-    /// The decision of the last look, and the recalls since the process began.
+    /// The last decision, and the recalls since the process began.
     pub(crate) fn last(&self) -> (Decision, BTreeMap<String, Timestamp>) {
         let state = self.lock();
         (state.decision.clone().unwrap_or_default(), state.recalled.clone())

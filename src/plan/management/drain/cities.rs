@@ -1,6 +1,6 @@
 //! Every city and every Cluster: the drains, and what is reported on the Clusters.
 //!
-//! A notice is reported once, and again after it was not so for a while.
+//! A notice is reported once. It is reported again if it returns after a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,26 +26,26 @@ use crate::{
     timing::Timing,
 };
 
-/// Where the cities are.
+/// Places of the cities, and the last decision about them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
     /// Every member cluster.
     pub clusters: BTreeMap<String, ClusterFacts>,
-    /// Of each city, the clusters that hold something of it.
+    /// By city, the clusters that hold something of it.
     pub holders: BTreeMap<CityCode, BTreeSet<String>>,
-    /// Of each city that moves, is to move or is on several clusters: its hub namespaces.
+    /// Hub namespaces of each city that moves, is to move, or is on several clusters.
     pub cities: BTreeMap<CityCode, BTreeMap<String, PlacementStatus>>,
     /// True if the city guard is on; without it nothing moves.
     pub guard: bool,
     /// When the drain of a Cluster was last recalled.
     pub recalled: BTreeMap<String, Timestamp>,
-    /// The decision of the last look.
+    /// The last decision.
     pub before: Decision,
     /// Periods.
     pub timing: Timing,
 }
 
-/// The decision of one look.
+/// The decision about all cities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The cities that leave a cluster, or are not whole on one yet.
@@ -54,7 +54,7 @@ pub struct Decision {
     pub notices: BTreeSet<Notice>,
 }
 
-/// Decides about every city. The decision is signalled: policies and deployments go by it until the next look.
+/// Decides about every city. The decision is signalled: policies and deployments use it until the next one.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Decision> {
     let mut decision = Decision::default();
     let Observed { clusters, recalled, timing, .. } = observed;
@@ -104,7 +104,7 @@ impl Topic {
     }
 }
 
-/// All notices that are true now.
+/// All notices that apply now.
 fn notices(observed: &Observed, drains: &BTreeMap<CityCode, Drain>) -> BTreeSet<Notice> {
     let on = |cluster: &str, topic, text| Notice { cluster: cluster.to_owned(), topic, text };
     let lost = mislabelled(observed).map(|(cluster, city)| {
@@ -159,7 +159,7 @@ pub fn unguarded(observed: &Observed) -> usize {
     observed.holders.values().filter(|on| !observed.guard && on.iter().any(is_draining)).count()
 }
 
-/// The clusters that have a deployment of a city, each for itself alone.
+/// Clusters with a deployment of a city that is on no other cluster.
 fn alone<'a>(observed: &'a Observed, city: &CityCode) -> BTreeSet<&'a str> {
     let statuses = observed.cities.get(city).into_iter().flat_map(BTreeMap::values);
     let shares = statuses.flat_map(|there| &there.on).filter(|(_, share)| share.bindings > share.shared);

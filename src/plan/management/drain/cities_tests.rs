@@ -19,7 +19,7 @@ fn world(clusters: &[(&str, &str)], holders: &[(&str, &[&str])]) -> Observed {
     }
 }
 
-/// One look. Returns the Events.
+/// Decides once. Returns the Events.
 fn look(observed: &mut Observed) -> Vec<String> {
     let mut plan = plan(observed, NOW);
     assert_eq!(format!("{plan:?}"), format!("{:?}", super::plan(&recorded(observed), NOW)), "decided from its record");

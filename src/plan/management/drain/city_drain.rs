@@ -4,7 +4,7 @@
 //! cluster, nothing more goes there until its label or taints change, or the drain is requested again. A cluster that the scheduler
 //! would refuse is not tried.
 //!
-//! Everything is read off the policies and bindings at each look. Only the leave to go is kept from the last look, so that a
+//! Each decision reads everything off the policies and bindings. Only the leave to go is kept from the last decision, so that a
 //! namespace that does not begin takes turns with others.
 
 use std::{
@@ -45,7 +45,7 @@ pub struct Drain {
     pub go: BTreeMap<String, Order>,
     /// The namespaces that did not begin in time, and gave their place to others.
     pub yielded: BTreeMap<String, Yielded>,
-    /// Since when it has been reported that what does not arrive could not come back; `None` if it could.
+    /// Time since when a missing way back has been reported. `None` if namespaces that do not arrive could return.
     pub one_way: Option<Timestamp>,
     /// When the drain was last recalled.
     pub recalled: Option<Timestamp>,
@@ -117,7 +117,7 @@ impl Drain {
     }
 }
 
-/// A city that has something on a cluster that it is to leave, that moves, or moved at the last look.
+/// A city that has something on a cluster that it is to leave, that moves, or moved in the last decision.
 #[derive(Clone, Copy, Debug)]
 pub struct City<'a> {
     /// Its code.
@@ -128,13 +128,13 @@ pub struct City<'a> {
     pub clusters: &'a BTreeMap<String, ClusterFacts>,
     /// When the drain of a Cluster was last recalled.
     pub recalled: &'a BTreeMap<String, Timestamp>,
-    /// The drain as the last look decided it.
+    /// The drain of the last decision.
     pub before: Option<&'a Drain>,
     /// Periods.
     pub timing: &'a Timing,
 }
 
-/// The drain of one city; `None` if nothing of it is to move.
+/// Decides the drain of one city. `None` if nothing of it is to move.
 pub fn next(city: &City<'_>, now: Timestamp) -> Option<Drain> {
     let City { code: city, namespaces, clusters, before, timing, recalled } = *city;
     let mut look = Look { city, namespaces, clusters, timing, now, is_draining: true };
@@ -186,7 +186,7 @@ struct Staying {
     shared: Vec<String>,
 }
 
-/// One look at one city.
+/// State of one decision about a city.
 struct Look<'a> {
     city: &'a CityCode,
     namespaces: &'a BTreeMap<String, PlacementStatus>,
@@ -261,7 +261,7 @@ impl<'a> Look<'a> {
         kept.or_else(|| labelled.into_iter().min_by_key(rank).map(str::to_owned))
     }
 
-    /// Keeps the leave of those that may go and have not begun, for as long as a namespace may take to arrive.
+    /// Keeps the leave of namespaces that have not begun, for the time that a namespace may take to arrive.
     fn keep_orders(&self, next: &mut Drain, before: Option<&Drain>, to: &str) {
         for (name, there) in self.namespaces.iter().filter(|(_, there)| !there.on.is_empty()) {
             let given = match before {
@@ -309,7 +309,7 @@ impl<'a> Look<'a> {
     /// return does not block others. Returns the namespaces that do not go.
     fn admit(&self, next: &mut Drain, to: &str) -> Staying {
         let resting = self.resting(next);
-        // Applied and, where an Instance is asked for, programmed: of one that has been there all the time as well.
+        // Applied, and programmed if an Instance is desired. An Instance that was there before the drain counts too.
         let arrived = resting.iter().filter(|(_, there)| there.missing(to, Before::FULL).is_none()).count();
         let mut waiting: Vec<(&String, &PlacementStatus, &String)> = Vec::new();
         let mut staying = Staying::default();
@@ -362,8 +362,8 @@ impl<'a> Look<'a> {
         format!("it is still on {}; {why}", others.join(", "))
     }
 
-    /// The obstacles: namespaces that did not begin, one that Karmada has not moved, and, if nothing else is under way, those that
-    /// are not sent anywhere.
+    /// The obstacles: namespaces that did not begin, and one that Karmada has not moved. If nothing else is under way, also those
+    /// that are not sent anywhere.
     fn obstacles(&self, next: &Drain, staying: &Staying) -> Option<String> {
         let yielded: Vec<String> = next.yielded.iter().map(|(name, of)| format!("{name}: {}", of.why)).collect();
         let yielded = (!yielded.is_empty()).then(|| {

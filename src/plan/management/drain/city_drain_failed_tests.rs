@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Taints of people, and of Karmada itself.
+/// Taints of users, and of Karmada.
 fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
     cluster.taints = own.iter().map(|taint| (*taint).to_owned()).collect();
     cluster.generation += 1;
@@ -25,11 +25,11 @@ fn namespace_that_does_not_arrive_is_returned_and_no_other_follows() {
     assert!(world.transfers().is_empty());
     world.wait(60);
     assert_eq!((world.look().as_str(), world.transfers().len()), ("[]", 0), "it is not tried for ever");
-    // Karmada's own taints change the cluster's generation, and say nothing.
+    // Karmada's own taints change the cluster's generation, and do not count.
     taint(world.cluster("b"), &[]);
     world.look();
     assert!(world.transfers().is_empty());
-    // Another cluster is another matter.
+    // Another cluster is tried.
     let mut other = ClusterFacts::labelled("dfw");
     other.generation = 1;
     world.clusters.insert("c".into(), other);
@@ -37,7 +37,7 @@ fn namespace_that_does_not_arrive_is_returned_and_no_other_follows() {
     assert_eq!(world.transfers(), ["n1>c"]);
     world.clusters.remove("c");
     world.look();
-    // Somebody has seen to the first one.
+    // A user has repaired the first one.
     taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);
@@ -61,7 +61,7 @@ fn failed_drain_requested_again_is_tried_again() {
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
-/// Minute by minute: what is on its way arrives at once, and runs on `a` alone. Returns what was tried elsewhere.
+/// Runs minute by minute. Namespaces arrive at once, and run on `a` only. Returns the attempts on other clusters.
 fn pass(world: &mut World, minutes: usize) -> Vec<String> {
     let mut tried = Vec::new();
     for _ in 0..minutes {
@@ -78,7 +78,7 @@ fn pass(world: &mut World, minutes: usize) -> Vec<String> {
     tried
 }
 
-/// Only the last failure was recorded, so two bad targets were tried in turn for ever.
+/// Only the last failure was recorded, so two bad targets were tried in turn forever.
 #[test]
 fn several_bad_targets_are_tried_once_each() {
     let mut world = World::new(&["n1", "n2"]);

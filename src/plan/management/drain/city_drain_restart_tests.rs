@@ -1,12 +1,12 @@
-//! A manager that dies while a city moves: the next one reads off the hub what it goes on with.
+//! Restarts of the manager while a city moves: the next manager reads the state off the hub.
 
 use serde_json::json;
 
 use super::*;
 use crate::api::karmada::PropagationPolicy;
 
-/// Seen when a manager died in that moment: what a cluster has taken and its cell has not reported on yet counted as arrived,
-/// since nothing was known to be asked for there.
+/// After a restart, a deployment that the cell had not reported on yet counted as arrived, because its desired Instances were
+/// unknown.
 #[test]
 fn unreported_deployment_has_not_arrived() {
     let silent = ClusterShare { unreported: 1, desired: 0, current: 0, ..share(1) };
@@ -57,7 +57,7 @@ fn deployment_never_applied_does_not_block_arrival() {
     }
 }
 
-/// A policy of an earlier version has no record: everything is asked for, and the time begins when it is seen.
+/// A policy of an earlier version has no record. Then everything has to arrive, and the time begins at the first decision.
 #[test]
 fn transfer_without_a_record_is_followed_and_recorded() {
     let mut world = World::new(&["n1"]);
@@ -85,7 +85,7 @@ fn transfer_without_a_record_is_followed_and_recorded() {
     assert!(world.decision.drains.is_empty() && world.transfers().is_empty());
 }
 
-/// It is brought back by a manager that died again.
+/// After a restart, a returning namespace goes on returning.
 #[test]
 fn returning_namespace_continues_without_proof() {
     let mut world = World::new(&["n1"]);

@@ -1,8 +1,8 @@
-//! Cities of which each deployment runs on several clusters, as the Go operator has left them.
+//! Cities with each deployment on several clusters, as the Go operator left them.
 
 use super::*;
 
-/// On each of these clusters all deployments of the namespace, and so many instances that run.
+/// Puts all deployments of the namespace on each of these clusters, with this number of running instances.
 fn shared(world: &mut World, name: &str, on: &[(&str, i64)]) {
     let each = |current| ClusterShare { shared: 1, current, ..share(1) };
     world.namespaces.get_mut(name).unwrap().on =
@@ -24,7 +24,7 @@ fn shared_namespace_is_kept_until_the_other_cluster_runs_it() {
     world.wait(60);
     world.look();
     assert!(world.transfers().is_empty(), "however long it takes");
-    // Not taken by the other cluster at all.
+    // The other cluster has not applied it.
     let refused = ClusterShare { applied: 0, ..world.namespaces["n1"].on["b"] };
     world.namespaces.get_mut("n1").unwrap().on.insert("b".into(), ClusterShare { current: 1, ..refused });
     world.look();
@@ -98,7 +98,7 @@ fn shared_namespace_of_a_recalled_or_refused_drain_stays_on_both() {
     }
 }
 
-/// The scheduler may be away for long: that is no time in which something did not arrive.
+/// While the scheduler is away, the time to arrive does not count.
 #[test]
 fn shared_namespace_that_is_not_scheduled_yields() {
     let mut world = World::new(&["n1", "n2"]);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A namespace whose policy the hub refused kept its turn for ever, and blocked all others.
+/// A namespace with a refused policy kept its turn forever, and blocked all others.
 #[test]
 fn namespace_that_does_not_begin_is_tried_again_after_the_others() {
     let mut world = World::new(&["n1", "n2", "n3"]);
@@ -46,7 +46,7 @@ fn arrival_time_starts_when_something_moves() {
     assert!(events.contains("DrainFailed") && world.transfers() == ["n1>a"], "{events}");
 }
 
-/// The problem was only reported in the look that asked the scheduler again. The gauge said `moving` in all others.
+/// The problem was only reported by the decision that asked the scheduler again. After all others the gauge showed `moving`.
 #[test]
 fn unmoved_namespace_is_reported_once_while_it_lasts() {
     let mut world = World::new(&["n1"]);
@@ -132,7 +132,7 @@ fn yielded_namespace_continues_once_the_cluster_is_able() {
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
-/// What cannot be brought back may stay for ever where it is, and is told.
+/// A namespace that cannot return may stay where it is forever. It is reported, and does not block other namespaces.
 #[test]
 fn namespace_that_cannot_return_does_not_block_others() {
     let mut world = World::new(&["n1", "n2"]);

@@ -41,7 +41,7 @@ fn share(bindings: usize) -> ClusterShare {
 }
 
 impl World {
-    /// The city on `a`, which is to be drained, in so many namespaces; `b` carries the label as well.
+    /// The city on `a`, which is to be drained, in these namespaces. `b` carries the label as well.
     fn new(namespaces: &[&str]) -> Self {
         let mut a = ClusterFacts::labelled("dfw");
         a.draining = true;
@@ -59,7 +59,7 @@ impl World {
         self.clusters.get_mut(name).unwrap()
     }
 
-    /// One look; the policies follow at once. Returns the Events.
+    /// Decides once; the policies follow at once. Returns the Events.
     fn look(&mut self) -> String {
         let observed = cities::Observed {
             clusters: self.clusters.clone(),
@@ -101,7 +101,7 @@ impl World {
         &self.decision.drains[&dfw()]
     }
 
-    /// The namespaces that are on their way, and where to; those whose policy cannot be written, if they may go.
+    /// Namespaces that move, with their targets. Includes those that have leave to go and a policy that cannot be written.
     fn transfers(&self) -> Vec<String> {
         let go = |name: &String| Some(&self.decision.drains.get(&dfw())?.go.get(name)?.route);
         let to = self.namespaces.iter().filter_map(|(name, there)| {
@@ -122,13 +122,13 @@ impl World {
         self.namespaces[name].transfer.as_ref().unwrap()
     }
 
-    /// The scheduler has sent a namespace's part somewhere; there it runs, or does not.
+    /// The scheduler has sent a namespace's part to a cluster, where it runs or does not run.
     fn arrive(&mut self, name: &str, cluster: &str, runs: bool) {
         let current = i64::from(runs);
         self.namespaces.get_mut(name).unwrap().on = [(cluster.to_owned(), ClusterShare { current, ..share(1) })].into();
     }
 
-    /// Another manager comes.
+    /// Restarts the manager.
     fn restart(&mut self) {
         (self.decision, self.recalled) = (Decision::default(), BTreeMap::new());
     }
@@ -167,8 +167,8 @@ fn drain_moves_one_namespace_first_and_others_after_its_arrival() {
     assert!(world.decision.drains.is_empty() && events.contains("DrainEnded"), "{events}");
 }
 
-/// Seen on real Karmada: back again half a second after it had moved, before its policy was written, the city was taken to be
-/// on its first way still, and stayed for ten minutes.
+/// A drain in the opposite direction, half a second after the first one, met the old policy. The first transfer seemed to go on,
+/// and the city waited for ten minutes.
 #[test]
 fn policy_of_a_finished_transfer_does_not_block_the_next_drain() {
     let mut world = World::new(&["n1"]);

@@ -1,8 +1,8 @@
-//! Clusters that are not to have the city any more, while it is on its way there.
+//! Clusters that become unfit for the city while it moves there.
 
 use super::*;
 
-/// What becomes of a Cluster, and the words for it.
+/// Change of a Cluster, with its description.
 type Change = (&'static str, fn(&mut ClusterFacts));
 
 const UNFIT: [Change; 4] = [
@@ -35,7 +35,7 @@ fn transfer_to_a_cluster_without_the_label_does_not_begin() {
     }
 }
 
-/// A namespace is not left on two clusters: it goes on, and is proved, or comes back, as ever.
+/// A namespace is not left on two clusters: its transfer goes on, and it arrives or returns as usual.
 #[test]
 fn transfer_that_has_begun_is_finished() {
     for (what, edit) in UNFIT {
@@ -45,7 +45,7 @@ fn transfer_that_has_begun_is_finished() {
         edit(world.cluster("b"));
         world.look();
         assert_eq!(world.transfers(), ["n1>b"], "{what}");
-        // The scheduler has taken it back, as it does where the label is gone.
+        // The scheduler has returned it, because the label is gone.
         world.arrive("n1", "a", true);
         world.look();
         assert!(world.transfers().is_empty(), "{what}: {:?}", world.decision);

@@ -1,4 +1,4 @@
-//! What may begin where nothing could come back.
+//! Drains without a way back.
 
 use super::*;
 

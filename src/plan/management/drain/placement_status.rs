@@ -86,7 +86,7 @@ pub struct Failure {
     pub marks: String,
     /// The problem, for people.
     pub why: String,
-    /// When it failed. Policies of an earlier version do not say it.
+    /// Time of the failure. Policies of an earlier version do not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
@@ -125,7 +125,7 @@ impl Transfer {
         Self { route: self.route.clone(), attempt: attempt(self.is_back(), now), record }
     }
 
-    /// The same transfer, whose time to arrive begins now.
+    /// The same transfer, with a time to arrive that begins now.
     #[must_use]
     pub(super) fn counted_from(mut self, now: Timestamp) -> Self {
         self.record.since = now;
@@ -172,7 +172,7 @@ pub enum PolicyTrouble {
     Leaving,
     /// The place of the city is unknown; the reason.
     Unknown(String),
-    /// The hub refused the last write; its words.
+    /// The hub rejected the last write; its message.
     Refused(String),
 }
 
@@ -306,7 +306,7 @@ impl PlacementStatus {
         self.lacking(cluster, before)
     }
 
-    /// What this cluster lacks, compared with the state before; `None` if it lacks nothing. Other clusters do not count.
+    /// The gap of this cluster, compared with the state before. `None` if there is no gap. Other clusters do not count.
     fn lacking(&self, cluster: &str, before: Before) -> Option<String> {
         let there = self.on.get(cluster).copied().unwrap_or_default();
         // Deployments that were applied nowhere before need not be applied here.

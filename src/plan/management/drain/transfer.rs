@@ -33,7 +33,7 @@ pub struct Instruction {
     pub is_draining: bool,
     /// The route that the namespace may take now.
     pub go: Option<Route>,
-    /// Where the city begins in a namespace that does not have it yet.
+    /// The cluster on which the city begins in a namespace that does not have it yet.
     pub home: Option<String>,
     /// When the drain was last recalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ impl Context<'_> {
         goes.then(|| Transfer::begin(route.clone(), false, status.before(), self.now))
     }
 
-    /// Nothing has left yet. A namespace without leave stays where it is.
+    /// Decides while no part has left yet. A namespace without leave stays where it is.
     fn requested(
         &self,
         status: &PlacementStatus,
