@@ -132,7 +132,7 @@ struct Context {
 
 #[cfg(test)]
 impl Context {
-    /// Returns a context whose hub does not answer.
+    /// Returns a context with a hub that does not answer.
     fn of_tests() -> Arc<Self> {
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
         Self::new(hub, Options::of_tests(), Health::default(), Metrics::default())
@@ -247,8 +247,8 @@ impl ManagementControllers {
         self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), None);
     }
 
-    /// Returns a function that lists the data in use in a project's namespace, if each object goes to one city only. It returns `None`
-    /// if objects follow their users, or if the users are unknown.
+    /// Returns a function that lists the data in use in a project's namespace, if each object goes to one city only. It returns
+    /// `None` if objects follow their users, or if the users are unknown.
     pub fn claimed(&self) -> impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static {
         let (hub, projects) = (self.ctx.hub.clone(), self.ctx.projects.clone());
         let propagation = self.ctx.options.propagation;

@@ -58,7 +58,7 @@ impl Triggers {
         move |change| with(&weak, |this| this.queues.add(keys(this, change)))
     }
 
-    /// The same, for namespaces whose objects can all be decoded again.
+    /// The same, for namespaces in which all objects can be decoded again.
     fn on_readable(
         self: &Arc<Self>,
         keys: impl Fn(&Self, &str) -> Keys + Send + Sync + 'static,
