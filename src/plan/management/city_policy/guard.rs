@@ -1,9 +1,9 @@
 //! The placement of a city policy: the one cluster that has the city, and a second group that keeps it there.
 //!
 //! Karmada removes everything from a cluster that loses the label that its policy selects by (fact 42). A second group of
-//! clusters, by name, keeps what runs where it is (fact 46). No group ever names two clusters: every deployment would run
-//! on both. The cluster that has the city is read off the bindings that the city's own policy claimed. Bindings of other
-//! policies, and an earlier placement of the policy, do not count.
+//! clusters, by name, keeps running deployments where they are (fact 46). No group ever names two clusters: every deployment
+//! would run on both. The cluster that has the city is read off the bindings that the city's own policy claimed. Bindings of
+//! other policies, and an earlier placement of the policy, do not count.
 //!
 //! A transfer has two groups as well: first the new cluster, then the old one, each under a new name. Karmada's scheduler
 //! begins at the group that it observed last, if that still exists (fact 64), so that it only tries again under new names.
@@ -40,7 +40,7 @@ pub struct Observed {
     /// The clusters of each binding that the city's policy claimed and that is not terminating. Bindings without clusters are
     /// left out.
     pub on: Vec<BTreeSet<String>>,
-    /// True if the scheduler has not done yet what the policy asks for.
+    /// True if the scheduler has not processed the policy yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub under_way: bool,
     /// The clusters that carry the city's label in any spelling, those of the city's bindings, and those of its transfer.

@@ -149,7 +149,7 @@ fn policy_of_a_transfer_names_the_old_cluster_behind_the_new_one() {
     assert_eq!(look_at(None, &unlabelled, Some(&there)), begun);
 }
 
-/// A drain took a shared city off the cluster that ran it, in every namespace at once, whether or not the other ran anything.
+/// A drain removed a shared city from the cluster that ran it, in every namespace at once, even if the other cluster ran nothing.
 #[test]
 fn city_that_several_clusters_share_stays_on_all_without_a_transfer() {
     let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"], &["a", "b"]]);
@@ -167,7 +167,7 @@ fn city_that_several_clusters_share_stays_on_all_without_a_transfer() {
     assert!(decide(&dfw(), &set(&[]), None, &shared(), None).note.unwrap().contains("runs on Clusters a, b"));
 }
 
-/// Two clusters that got the label one after the other both kept the city, if Karmada looked before the operator.
+/// Two clusters that got the label one after the other both kept the city, if Karmada reacted before the operator.
 #[test]
 fn waiting_city_selects_no_cluster_before_one_is_chosen() {
     let waiting = world(&[("a", ""), ("b", "ord")]);

@@ -4,7 +4,7 @@
 //! dependencies in steps that remove no copy (facts 23, 24; a single step does, fact 25). First it gets `propagateDeps` and keeps
 //! its selectors. Once Karmada brings every companion to every consumer as a dependency, the selectors are dropped. Before that,
 //! a few policies ask if Karmada brings dependencies, and the others wait ([`Probe`]). The plan of the companions removes
-//! what the claims leave behind (fact 27). Each step is read off the hub, so the migration may stop anywhere.
+//! the residue of the claims (fact 27). Each step is read off the hub, so the migration may stop anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,8 +104,8 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     Plan::until(steps, if is_polled { Next::After(observed.timing.policy_poll) } else { Next::Await })
 }
 
-/// The last step back to claims, or the wait before it. The losses of each city are reported, and the policy keeps the warning for
-/// a while.
+/// The last step back to claims, or the wait before it. The losses of each city are reported, and the policy keeps the warning
+/// for a while.
 fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
     let (Some(impact), Some(live)) = (&observed.rollback_impact, observed.policy.as_deref()) else {
         return Ok(Phase::Both);
@@ -129,7 +129,8 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
     }
 }
 
-/// Reports what keeps the policy between claims and dependencies. If the policy was written a moment ago, Karmada still has time.
+/// Reports the problem that keeps the policy between claims and dependencies. After a recent write of the policy, Karmada still
+/// has time.
 fn report_problem(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Option<Write<Hub>> {
     let Observed { namespace, city, rollback_waits, timing, .. } = observed;
     let timeout = timing.probe_timeout.as_secs();
@@ -231,8 +232,8 @@ struct Placed {
     record: Option<transfer::Next>,
 }
 
-/// Returns the target of the policy's city. `None` if the place of the city is unknown and the policy does not exist: Karmada would
-/// obey a policy without its guard at once. Until the scheduler has done what the policy asks for, the target only
+/// Returns the target of the policy's city. `None` if the place of the city is unknown and the policy does not exist: Karmada
+/// would obey a policy without its guard at once. Until the scheduler has done what the policy asks for, the target only
 /// changes if nothing has moved yet.
 fn place(observed: &Observed, live: Option<&PropagationPolicy>, now: Timestamp) -> Option<Placed> {
     let standing = live.map(|policy| policy.spec.placement.without_tolerations());

@@ -1,8 +1,8 @@
 //! The deletion of a city policy without deployments.
 //!
-//! Karmada leaves on the cell what a policy claimed when it was deleted (fact 13). So a policy is deleted after its last deployment.
-//! If it claims companions, it first drops their selectors and waits until they are released. If that takes too long, the
-//! policy is deleted anyway, and the residue of its claims is removed later
+//! After a policy is deleted, the objects that it claimed stay on the cell (fact 13). So a policy is deleted after its last
+//! deployment. If it claims companions, it first drops their selectors and waits until they are released. If that takes too
+//! long, the policy is deleted anyway, and the residue of its claims is removed later
 //! ([`residue`](crate::plan::management::referenced_data::residue)).
 
 use std::{convert::identity, time::Duration};
@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// True if the policy of a city is known to be unneeded. The project has no deployment in the city (`wanted`), the hub has no copy
-/// (`copies`), and all of them can be read (`complete`).
+/// True if the policy of a city is known to be unneeded. The project has no deployment in the city (`wanted`), the hub has no
+/// copy (`copies`), and all of them can be read (`complete`).
 pub fn is_unneeded(wanted: bool, copies: usize, complete: bool) -> bool {
     !wanted && copies == 0 && complete
 }
@@ -37,7 +37,7 @@ pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let is_unneeded = is_unneeded(observed.wanted, observed.copies, observed.complete);
     let ours = observed.policy.as_deref().filter(|policy| is_unneeded && ownership::is_city_policy(policy));
     let Some(policy) = ours else { return Plan::nothing() };
-    // Karmada keeps on the cell what a policy has delivered (fact 13), and the policy of a city that is needed after all is
+    // After a policy is deleted, Karmada keeps its objects on the cell (fact 13). The policy of a city that is needed again is
     // recreated.
     let removal = Proof::not_needed().delete(policy, identity);
     if removal.is_empty() {

@@ -1,4 +1,4 @@
-//! Gathers the evidence of all policies if Karmada brings dependencies, and keeps the verdict for a moment.
+//! Gathers the evidence of all policies about Karmada's dependencies, and keeps the verdict for a moment.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

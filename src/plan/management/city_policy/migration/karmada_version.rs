@@ -1,7 +1,7 @@
 //! The least version of Karmada on the hub, and the assumptions that follow from it.
 //!
-//! The operator checks what Karmada does ([`super::probe`]). Some former bugs of Karmada show nothing until they do harm. For these
-//! the operator relies on the configured version, and reports that.
+//! The operator checks the behaviour of Karmada ([`super::probe`]). Some former bugs only show when they do harm. For these the
+//! operator relies on the configured version, and reports that.
 
 use std::fmt;
 

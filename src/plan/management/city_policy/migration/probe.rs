@@ -236,8 +236,8 @@ fn verdict(Observed { candidates, timing }: &Observed, now: Timestamp) -> Verdic
     }
 }
 
-/// Index of the policy that has the turn. Multiples of the golden ratio spread evenly: policies look at regular times, and must not
-/// meet the same turn each time.
+/// Index of the policy that has the turn. Multiples of the golden ratio spread evenly: policies are reconciled at regular
+/// times, and must not meet the same turn each time.
 fn turn(policies: usize, length: Duration, now: Timestamp) -> usize {
     const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
     let number = now.as_millisecond().unsigned_abs() / u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1);
