@@ -112,7 +112,7 @@ impl CityWatch {
             ..Observed::default()
         };
         let mut cities: BTreeSet<CityCode> = observed.before.drains.keys().cloned().collect();
-        // A transfer is followed also when nothing is left where it came from.
+        // A transfer is followed even if nothing is left on its source cluster.
         let mut moving = cities.clone();
         for (key, policy) in hub.policies.entries() {
             let Some(city) = CityPolicyName::parse(&key.name) else { continue };

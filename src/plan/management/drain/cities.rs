@@ -1,4 +1,4 @@
-//! Every city and every Cluster: the drains, and what is reported on the Clusters.
+//! The drains of all cities, and the reports on the Clusters.
 //!
 //! A notice is reported once. It is reported again if it returns after a while.
 

@@ -7,7 +7,7 @@ fn city(code: &str) -> CityCode {
     CityCode::parse(code).unwrap()
 }
 
-/// Clusters with the cities that their labels name, and what they hold.
+/// Clusters with the cities of their labels, and the cities that they hold.
 fn world(clusters: &[(&str, &str)], holders: &[(&str, &[&str])]) -> Observed {
     let labelled = clusters.iter().map(|(name, label)| ((*name).to_owned(), ClusterFacts::labelled(label)));
     let on = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

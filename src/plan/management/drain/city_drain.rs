@@ -60,7 +60,7 @@ pub struct Drain {
 /// Leave for one namespace to go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// From where, and where to.
+    /// Source and target cluster.
     pub route: Route,
     /// When it was given.
     pub since: Timestamp,
@@ -207,7 +207,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// The namespaces that stay where they are for now: those that are not under way, and have no leave to go.
+    /// The namespaces that do not move now: those that are not under way, and have no leave to go.
     fn resting(&self, next: &Drain) -> Vec<(&'a String, &'a PlacementStatus)> {
         let under_way: BTreeSet<&String> = self.under_way().map(|(name, _)| name).collect();
         let rests = |name: &String| !next.go.contains_key(name) && !under_way.contains(name);
@@ -266,7 +266,7 @@ impl<'a> Look<'a> {
         for (name, there) in self.namespaces.iter().filter(|(_, there)| !there.on.is_empty()) {
             let given = match before {
                 Some(before) => before.go.get(name).cloned(),
-                // Another process has asked for it.
+                // Another process has requested the transfer.
                 None => there.transfer.as_ref().map(|of| Order { route: of.route.clone(), since: of.record.requested }),
             };
             let has_begun = |route: &Route| there.has_begun(route) || !self.is_leaving(&route.from);

@@ -255,7 +255,7 @@ fn target_that_dies_loses_its_namespaces_to_the_old_cluster() {
     world.wait(10);
     world.look();
     assert_eq!(world.transfers(), ["n1>a"]);
-    // Refused on the way back, it is asked for under another name.
+    // A refused return is requested again under another name.
     let attempt = |world: &World| world.transfer("n1").attempt.clone();
     let first = attempt(&world);
     world.wait(1);
@@ -331,7 +331,7 @@ fn recalled_drain_only_finishes_namespaces_half_way() {
     assert!(world.decision.drains.is_empty(), "n1 and n2 are on b, n3 on a: so they stay");
 }
 
-/// A namespace half-way to a bad cluster stayed on two clusters for ever after the recall, without a report.
+/// A namespace half-way to a bad cluster stayed on two clusters forever after the recall, without a report.
 #[test]
 fn recalled_drain_returns_a_namespace_half_way_to_an_unable_cluster() {
     for able in [true, false] {

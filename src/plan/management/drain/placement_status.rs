@@ -57,7 +57,7 @@ pub struct Route {
 /// A transfer that a policy asks Karmada for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// From where, and where to.
+    /// Source and target cluster.
     pub route: Route,
     /// Name of the attempt, at most 24 characters. Karmada's scheduler only tries again under a new name.
     pub attempt: String,
@@ -68,7 +68,7 @@ pub struct Transfer {
 /// The record of a transfer on its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// When the transfer was first asked for.
+    /// When the transfer was first requested.
     pub requested: Timestamp,
     /// When the scheduler was asked last.
     pub asked: Timestamp,
@@ -109,12 +109,12 @@ impl Transfer {
         Some(Self { route, attempt, record })
     }
 
-    /// One that is asked for now.
+    /// Returns a transfer that is requested now.
     pub(super) fn begin(route: Route, is_back: bool, before: Before, now: Timestamp) -> Self {
         Self { route, attempt: attempt(is_back, now), record: Record::begin(now, before) }
     }
 
-    /// True if it brings back what did not arrive.
+    /// True if it returns a namespace that did not arrive.
     pub fn is_back(&self) -> bool {
         self.attempt.starts_with(BACK)
     }

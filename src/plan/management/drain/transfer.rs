@@ -29,7 +29,7 @@ pub enum Stage {
 /// The instruction of the drain of a city to one hub namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instruction {
-    /// True if the city leaves a cluster. Otherwise nothing leaves any more, and what is half-way arrives.
+    /// True if the city leaves a cluster. Otherwise nothing more leaves, and namespaces that are half-way arrive.
     pub is_draining: bool,
     /// The route that the namespace may take now.
     pub go: Option<Route>,
@@ -77,7 +77,7 @@ impl PlacementStatus {
         }
     }
 
-    /// True if the transfer has reached its end. Only what leaves a cluster for good has to prove that it runs.
+    /// True if the transfer has reached its end. Only a namespace that leaves a cluster for good has to prove that it runs.
     pub fn has_arrived(&self, of: &Transfer, is_draining: bool) -> bool {
         if of.is_back() || !is_draining {
             return self.is_complete_on(&of.route.to);
@@ -162,7 +162,7 @@ impl Context<'_> {
         Some(self.ask_again(status, of).unwrap_or_else(|| of.clone()))
     }
 
-    /// The same transfer under another name, if the scheduler has left something where it was although the cluster is able.
+    /// The same transfer under another name, if the scheduler has not moved everything although the target cluster is able.
     fn ask_again(&self, status: &PlacementStatus, of: &Transfer) -> Option<Transfer> {
         let waited = self.now.duration_since(of.record.asked).unsigned_abs();
         let asks = waited >= self.timing.drain_retry && !status.is_complete_on(&of.route.to);
@@ -218,7 +218,7 @@ fn failure(
 /// True if the scheduler would bring something new to a cluster.
 ///
 /// # Errors
-/// The reason, as words that follow the Cluster's name.
+/// The reason, as a text that follows the Cluster's name.
 pub(super) fn is_able(clusters: &BTreeMap<String, ClusterFacts>, cluster: &str) -> Result<(), String> {
     clusters.get(cluster).map_or(Err("is not there any more".to_owned()), ClusterFacts::is_able)
 }
