@@ -1,4 +1,4 @@
-//! Policies of other owners that claim companions. No watch brings them, so each sweep reads whether they still exist.
+//! Policies of other owners that claim companions. No watch brings them, so each sweep checks if they still exist.
 //!
 //! The companion controller uses the last answer. Without an answer the policy counts as alive.
 

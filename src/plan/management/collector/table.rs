@@ -10,7 +10,7 @@
 //! | `ControlPlane` | the whole content of a hub namespace | that namespace, in another control plane | `strandedGraceSeconds`, noted on the hub namespace | a tenth, at most 5 |
 //! | `Namespace` | hub namespace | the project | the same | the same |
 //!
-//! A live read finds the owner gone before anything is noted or deleted. Before a copy, or anything that a hub namespace holds, is
+//! A live read finds the owner gone before anything is noted or deleted. Before a copy, or content of a hub namespace, is
 //! deleted, another live read finds the hub namespace as it was judged. A delete is of exactly the version that was judged. The
 //! hub's garbage collection deletes Instances with their copies, so the collector only removes their protection.
 //!
@@ -107,7 +107,7 @@ impl Rule {
         }
     }
 
-    /// True if a deletion depends on what the hub namespace says: its project, its keeper, a pause, the start of a grace.
+    /// True if a deletion depends on the record in the hub namespace: its project, its keeper, a pause, the start of a grace.
     pub fn depends_on_namespace(self) -> bool {
         matches!(self, Self::Copy | Self::Content | Self::ControlPlane | Self::Namespace)
     }
@@ -198,7 +198,7 @@ impl Item {
     }
 }
 
-/// The object that records since when the owner is gone.
+/// The object that records the time since when the owner is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
     /// The object.
@@ -233,7 +233,7 @@ pub struct Observed {
     pub created: Option<Timestamp>,
     /// True if an earlier sweep found it too.
     pub seen_before: bool,
-    /// True if a sweep judges it. Only sweeps delete what was kept for a grace, because they limit how much is deleted.
+    /// True if a sweep judges it. Only sweeps delete objects after a grace, because sweeps limit the number of deletions.
     pub in_sweep: bool,
     /// True if sweeps delete nothing there.
     pub paused: bool,
