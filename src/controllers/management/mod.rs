@@ -201,7 +201,12 @@ impl Context {
         if self.options.propagation == Propagation::Dependencies {
             prober.report_assumptions();
         }
-        CityPolicy { ctx: self.clone(), prober, contests: self.contests(CityPolicy::NAME) }
+        CityPolicy {
+            ctx: self.clone(),
+            prober,
+            contests: self.contests(CityPolicy::NAME),
+            incomplete: Mutex::default(),
+        }
     }
 
     fn projector(self: &Arc<Self>) -> Projector {

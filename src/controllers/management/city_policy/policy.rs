@@ -1,6 +1,10 @@
 //! The PropagationPolicy of each city in each hub namespace. The key is not an object but a namespace and a city.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use crate::controllers::management::{
     Context,
@@ -35,7 +39,16 @@ pub(crate) struct CityPolicy {
     pub(crate) ctx: Arc<Context>,
     pub(crate) prober: Prober,
     pub(crate) contests: Contests<PolicyKey>,
+    /// Cache of the namespaces whose migration is not complete, with the causes that block a rollback. The state is the same for all
+    /// cities of a namespace, and reading it visits all of its deployments.
+    pub(crate) incomplete: Mutex<Incomplete>,
 }
+
+/// By hub namespace, the time of the reading and the causes that block a rollback.
+type Incomplete = HashMap<Arc<str>, (Instant, Vec<String>)>;
+
+/// The loss of data by a rollback, or the causes that block it.
+type Impact = Result<Vec<String>, Vec<String>>;
 
 impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
@@ -118,9 +131,8 @@ impl CityPolicy {
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
         let questions = Questions::of(phase, self.ctx.options.propagation, hub.knows_karmada());
         let (probe, problem) = if questions.probe { self.prober.probe(key, now) } else { (Probe::Wait, None) };
-        let seen = if questions.migration { Some(hub.migration(namespace)) } else { None };
-        let (rollback_impact, rollback_waits) = match seen.as_ref().filter(|_| questions.rollback).map(rollback_impact)
-        {
+        let (delivered_by_dependency, impact) = self.migration(namespace, questions, now);
+        let (rollback_impact, rollback_waits) = match impact {
             Some(Ok(impact)) => (Some(impact), Vec::new()),
             Some(Err(waits)) => (None, waits),
             None => (None, Vec::new()),
@@ -135,7 +147,7 @@ impl CityPolicy {
             namespace_lives: !facts.terminating,
             place: self.place(city, namespace, &keys),
             guard: self.ctx.options.city_guard,
-            delivered_by_dependency: seen.as_ref().is_some_and(all_delivered_by_dependency),
+            delivered_by_dependency,
             claimed: if is_unneeded { hub.claims_left(namespace, &name) } else { 0 },
             propagation: self.ctx.options.propagation,
             probe,
@@ -147,6 +159,31 @@ impl CityPolicy {
             policy: policy.map(Shared::from),
             city: city.clone(),
         })
+    }
+
+    /// True if every companion of the namespace is delivered by dependency, and the impact of a rollback.
+    fn migration(&self, namespace: &Arc<str>, questions: Questions, now: Now) -> (bool, Option<Impact>) {
+        if !questions.migration {
+            return (false, None);
+        }
+        let ttl = self.ctx.options.timing.policy_poll;
+        let mut incomplete = self.incomplete.lock().unwrap_or_else(PoisonError::into_inner);
+        incomplete.retain(|_, (at, _)| now.instant.saturating_duration_since(*at) < ttl);
+        if let Some((_, waits)) = incomplete.get(namespace) {
+            return (false, questions.rollback.then(|| Err(waits.clone())));
+        }
+        let seen = self.ctx.hub.migration(namespace);
+        let delivered = all_delivered_by_dependency(&seen);
+        let impact = questions.rollback.then(|| rollback_impact(&seen));
+        let waits = match &impact {
+            Some(Err(waits)) => Some(waits.clone()),
+            Some(Ok(_)) => None,
+            None => (!delivered).then(Vec::new),
+        };
+        if let Some(waits) = waits {
+            incomplete.insert(namespace.clone(), (now.instant, waits));
+        }
+        (delivered, impact)
     }
 
     /// The place of the city, with the instruction of its drain.

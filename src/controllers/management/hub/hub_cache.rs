@@ -259,7 +259,9 @@ impl HubCache {
             on.iter().flatten().cloned().chain(self.clusters_of(city)).chain(of_transfer).collect();
         let clusters = named.iter().filter_map(|name| cluster(name)).collect();
         let held = bindings.iter().filter(|binding| !binding.terminating && binding.is_of_city(city));
-        let shares = held.fold(PlacementStatus::default(), |status, binding| status.with(binding)).on;
+        let mut shares = held.fold(PlacementStatus::default(), |status, binding| status.with(binding)).on;
+        // The drains count existing Clusters too. A binding can name one that was deleted.
+        shares.retain(|name, _| self.clusters.contains(&ObjectKey::new("", name)));
         let mut place = guard::Observed { on, under_way, clusters, shares, ..guard::Observed::default() };
         if place.on.is_empty() {
             for key in self.clusters.keys() {

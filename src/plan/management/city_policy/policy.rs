@@ -183,6 +183,7 @@ fn report_problem(observed: &Observed, live: &PropagationPolicy, now: Timestamp)
 #[derive(Serialize, Deserialize)]
 struct Reported {
     at: Timestamp,
+    reason: String,
     /// Digest of the reason and the subject.
     digest: String,
 }
@@ -198,7 +199,7 @@ fn report(live: &PropagationPolicy, note: &Note<'_>, subject: &Value, now: Times
     if let Some(last) = last.filter(|last| last.digest == digest) {
         return Err(last);
     }
-    let record = json!(Reported { at: now, digest }).to_string();
+    let record = json!(Reported { at: now, reason: note.reason.as_str().to_owned(), digest }).to_string();
     let patch = json!({ "metadata": { "annotations": { annotation::MIGRATION_REPORTED: record } } });
     Ok(Write::amend(manager::CITY_POLICY, patch, live).telling(event::on(live, "city-policy", note, now)))
 }
@@ -247,6 +248,8 @@ fn place(observed: &Observed, live: Option<&PropagationPolicy>, now: Timestamp) 
     let (namespace, city, timing) = (observed.namespace.as_str(), &observed.city, &observed.timing);
     let (clusters, instruction) = (&place.clusters, &place.instruction);
     let context = transfer::Context { namespace, city, clusters, instruction, timing, now };
+    let interrupted = if live.is_none() && observed.guard { transfer::interrupted(&status, &context) } else { None };
+    let status = PlacementStatus { transfer: status.transfer.or(interrupted), ..status };
     let next = observed.guard.then(|| transfer::next(&status, &context));
     let asks = |next: &transfer::Next| next.transfer.as_ref().map(|of| of.route.clone());
     let is_recalled = next.as_ref().is_some_and(|next| {
@@ -254,7 +257,9 @@ fn place(observed: &Observed, live: Option<&PropagationPolicy>, now: Timestamp) 
         status.stage() == Stage::Requested && !place.on.is_empty() && asks(next) != stands
     });
     match (next, standing) {
-        (_, Some(standing)) if place.under_way && !is_recalled => Some(kept(standing)),
+        (_, Some(standing)) if place.under_way && !is_recalled => {
+            Some(Placed { record: transfer::waiting(&status, &context), ..kept(standing) })
+        }
         (Some(next), standing) => {
             let transfer = next.transfer.as_ref();
             let guarded = guard::decide(city, &observed.spellings, standing.as_ref(), place, transfer);
@@ -343,7 +348,13 @@ fn changed_annotations(
         Propagation::Dependencies => Phase::Dependencies,
         Propagation::Selectors => Phase::Claims,
     };
-    let is_at_end = (Phase::of(spec) == end).then_some((annotation::MIGRATION_REPORTED, None));
+    // A warning of lost data ends with the rollback: another rollback warns again.
+    let reported = live.annotations().get(annotation::MIGRATION_REPORTED);
+    let reported: Option<Reported> = reported.and_then(|text| serde_json::from_str(text).ok());
+    let is_called_off = observed.propagation == Propagation::Dependencies
+        && reported.is_some_and(|last| Reason::DataWillBeLost.as_str() == last.reason);
+    let is_over = Phase::of(spec) == end || is_called_off;
+    let is_at_end = is_over.then_some((annotation::MIGRATION_REPORTED, None));
     let wanted = of_transfer.into_iter().flatten().chain(is_at_end).chain([(annotation::UNNEEDED_SINCE, None)]);
     let changed = wanted.filter(|(key, value)| live.annotations().get(*key) != value.as_ref());
     changed.map(|(key, value)| (key.to_owned(), json!(value))).collect()

@@ -108,6 +108,34 @@ fn transfer_that_arrives_is_proved_before_the_way_back_is_dropped() {
     assert!(is_held_on(&there, "b") && there.annotations().keys().all(|key| !key.contains("drain")));
 }
 
+/// After an outage of Karmada's scheduler longer than the time to arrive, a good move was reverted as soon as it began.
+#[test]
+fn time_to_arrive_does_not_count_while_the_scheduler_is_away() {
+    let minutes = |n: i64| NOW + jiff::SignedDuration::from_mins(n);
+    let away = |n: i64, policy: &PropagationPolicy| {
+        look(Some(policy), guard::Observed { under_way: true, ..at(&["a"], true, A_TO_B) }, minutes(n))
+    };
+    let held = held_on_a();
+    let sent = written(Some(&held), &look(Some(&held), at(&["a"], true, A_TO_B), minutes(0)));
+    assert!(away(0, &sent).is_empty(), "one write in each pause between two requests");
+    let waited = written(Some(&sent), &away(15, &sent));
+    assert_eq!(names(&waited), names(&sent), "the scheduler is not asked again");
+    assert!(look(Some(&waited), at(&["b"], false, A_TO_B), minutes(24)).is_empty(), "it has time");
+    let back = written(Some(&waited), &look(Some(&waited), at(&["b"], false, A_TO_B), minutes(25)));
+    assert!(names(&back)[0].0.starts_with("moving-back-"));
+}
+
+/// If a policy was deleted during a move, the next one selected the label alone, and everything ran on both clusters.
+#[test]
+fn deleted_policy_of_a_half_moved_namespace_is_recreated_with_its_transfer() {
+    let mut half = at(&["a", "b"], true, None);
+    half.on = ["a", "b"].map(|name| [name.to_owned()].into()).into();
+    half.shares.values_mut().for_each(|share| share.shared = 0);
+    half.clusters.get_mut("a").unwrap().draining = true;
+    let again = written(None, &look(None, half, NOW));
+    assert_eq!(names(&again), [("moving-0".to_owned(), "b".to_owned()), ("holding-0".to_owned(), "a".to_owned())]);
+}
+
 #[test]
 fn unguarded_policy_has_one_spelling_until_another_appears() {
     let dfw = CityCode::parse("dfw").unwrap();

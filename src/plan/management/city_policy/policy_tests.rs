@@ -439,6 +439,10 @@ fn rollback_to_claims_reports_losses_before_they_happen() {
     let warned = after(Some(&both), &warning[0]);
     let stands = Timing::default().rollback_warning;
     assert!(look_at(&warned, Some(impact.clone()), NOW + stands / 2).steps.is_empty());
+    // A rollback that was called off warns again.
+    let called_off = plan(&Observed { wanted: true, ..observed(&dfw, Some(&warned)) }, NOW + stands / 2).steps;
+    let called_off = called_off.iter().fold(warned.clone(), |policy, write| after(Some(&policy), write));
+    assert!(!called_off.annotations().contains_key(annotation::MIGRATION_REPORTED));
     let more = vec!["dfw loses Secret/tls".to_owned(), impact[0].clone()];
     assert!(look_at(&warned, Some(more), NOW + stands).steps[0].told().is_some(), "of the other nobody was told");
     let steps = look_at(&warned, Some(impact), NOW + stands).steps;

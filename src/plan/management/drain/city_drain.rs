@@ -269,7 +269,9 @@ impl<'a> Look<'a> {
                 // Another process has requested the transfer.
                 None => there.transfer.as_ref().map(|of| Order { route: of.route.clone(), since: of.record.requested }),
             };
-            let has_begun = |route: &Route| there.has_begun(route) || !self.is_leaving(&route.from);
+            // Without a transfer, parts on both clusters are an old state.
+            let asks = |route: &Route| there.transfer.as_ref().is_some_and(|of| of.route == *route);
+            let has_begun = |route: &Route| asks(route) && there.has_begun(route) || !self.is_leaving(&route.from);
             let Some(order) = given.filter(|order| order.route.to == to && !has_begun(&order.route)) else { continue };
             if self.has_passed(order.since, self.timing.drain_arrival) {
                 let why = self.why_left(there, &order.route);

@@ -100,12 +100,15 @@ impl Failure {
 }
 
 impl Transfer {
-    /// The transfer that a policy asks for. If its record is missing, its time begins `now`.
+    /// The transfer that a policy asks for. If its record is missing, its time began with the attempt, which is named after it.
     pub fn of(policy: &PropagationPolicy, now: Timestamp) -> Option<Self> {
         let (route, attempt) = groups(&policy.spec.placement)?;
         let record = policy.annotations().get(annotation::DRAIN_TRANSFER);
-        let record =
-            record.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| Record::begin(now, Before::FULL));
+        let record = record.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| {
+            let named =
+                attempt.trim_start_matches(BACK).parse().ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+            Record::begin(named.unwrap_or(now), Before::FULL)
+        });
         Some(Self { route, attempt, record })
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::placement_status::{Failure, PlacementStatus, Route, Transfer};
+use super::placement_status::{Before, Failure, PlacementStatus, Route, Transfer};
 use crate::plan::management::observed::cluster::ClusterFacts;
 use crate::{api::names::CityCode, timing::Timing};
 
@@ -101,6 +101,25 @@ pub fn next(status: &PlacementStatus, context: &Context<'_>) -> Next {
         failed.clear();
     }
     Next { transfer, failed }
+}
+
+/// The record while the scheduler has not processed the request: the time to arrive does not count before something moves. `None`
+/// if the record does not change.
+pub fn waiting(status: &PlacementStatus, context: &Context<'_>) -> Option<Next> {
+    let of = status.transfer.as_ref().filter(|_| status.stage() == Stage::Requested)?;
+    let waited = context.now.duration_since(of.record.since).unsigned_abs();
+    let is_due = waited >= context.timing.drain_retry;
+    is_due.then(|| Next { transfer: Some(of.clone().counted_from(context.now)), failed: status.failed.clone() })
+}
+
+/// The transfer of a namespace whose policy was deleted while a part had left: the rest of it leaves the cluster that has to be
+/// empty. `None` if the bindings do not show one.
+pub fn interrupted(status: &PlacementStatus, context: &Context<'_>) -> Option<Transfer> {
+    let is_leaving = |name: &&String| context.clusters.get(*name).is_some_and(ClusterFacts::is_leaving);
+    let (leaving, staying): (Vec<&String>, Vec<&String>) = status.on.keys().partition(is_leaving);
+    let ([from], [to]) = (&leaving[..], &staying[..]) else { return None };
+    let route = Route { from: (*from).clone(), to: (*to).clone() };
+    (!status.is_shared()).then(|| Transfer::begin(route, false, Before::FULL, context.now))
 }
 
 impl Context<'_> {

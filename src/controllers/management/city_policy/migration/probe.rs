@@ -104,8 +104,6 @@ impl Prober {
         });
         let is_ready =
             |name: &str| hub.clusters.get(&ObjectKey::new("", name)).is_some_and(|cluster| cluster.ready.is_ok());
-        // Compared with times that the hub has written.
-        let hub_time = hub.plane.connection().clock().time(now.time);
         let later = copies.iter().filter_map(|(key, _)| {
             let (binding, parent) = (hub.binding_of(namespace, &key.name)?, names::deployment_binding(&key.name));
             late_companions::observe(
@@ -114,7 +112,7 @@ impl Prober {
                 known,
                 is_ready,
                 self.ctx.options.timing.probe_timeout,
-                hub_time,
+                now.time,
             )
         });
         Candidate::new(namespace, city, phase).with(evidence, later)
