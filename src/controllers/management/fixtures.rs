@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Returns a connection to a server that does not answer. Every request fails.
-pub(super) fn nobody() -> Connection {
+pub(super) fn unreachable() -> Connection {
     Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap()
 }
 
@@ -50,7 +50,7 @@ pub(super) fn deployment(namespace: &str, name: &str) -> Incoming<PackedDeployme
 
 /// Returns a project with a namespace `web` of uid `u`, and a deployment there that refers to a Secret.
 pub(super) fn project(name: &str) -> Arc<ProjectCache> {
-    let plane = ControlPlane::new(name, nobody());
+    let plane = ControlPlane::new(name, unreachable());
     let project = ProjectCache::new(&ProjectName::new(name), plane, false, Some(name), CancellationToken::new());
     project.workloads.replace(Vec::new(), 1);
     project.deployments.replace(vec![deployment("web", "api")], 1);

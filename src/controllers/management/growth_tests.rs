@@ -88,7 +88,7 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: V) -> Incoming<
 impl World {
     fn new(phase: Phase, city: City, deployments: usize, quarantined: usize) -> Self {
         let ctx = Context::of_tests();
-        let plane = ControlPlane::new("alpha", fixtures::nobody());
+        let plane = ControlPlane::new("alpha", fixtures::unreachable());
         let project = ProjectCache::new(&ProjectName::new("alpha"), plane, false, None, CancellationToken::new());
         let project = Arc::new(project);
         assert!(project.begins_to_watch_sources(), "no watch of sources runs here");

@@ -114,7 +114,11 @@ async fn stays_while_paused(world: &World, gate: &Gate, before: &DynamicObject) 
     gate.hold().release();
     eventually("the kept namespace is logged", || async {
         let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
-        if log.contains("what seems to have lost its owner stays for now") { Ok(()) } else { Err("not yet".to_owned()) }
+        if log.contains("kept for now: the object has changed, or its owner exists") {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        }
     })
     .await;
     never("it is touched", || async {

@@ -34,7 +34,7 @@ use crate::{
 const NAMED: [(&str, &str); 2] = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
 
 fn ctx() -> Arc<Context> {
-    Context::new(fixtures::nobody(), Options::of_tests(), Health::default(), Metrics::default())
+    Context::new(fixtures::unreachable(), Options::of_tests(), Health::default(), Metrics::default())
 }
 
 fn metadata(metadata: &Value) -> Metadata {
@@ -58,8 +58,8 @@ async fn sweep_enqueues_every_companion() {
     let facts = BindingFacts::of(serde_json::from_value(binding).unwrap());
     let key = ObjectKey::new("ns-u", &names::binding_name("Secret", "db"));
     let incoming = Incoming { key, uid: "b".into(), version: 3, value: Some(Arc::new(facts)) };
-    hub.bindings.replace(vec![incoming], 3); // nobody listens yet: no event
-    assert_eq!(ctx.queues.companion.depth(), 0, "nobody has heard of it");
+    hub.bindings.replace(vec![incoming], 3); // without listeners there is no event
+    assert_eq!(ctx.queues.companion.depth(), 0, "no event has enqueued it");
     let companion = metadata(&json!({
         "name": "db", "namespace": "ns-u", "uid": "c", "labels": { label::REFERENCED_DATA: "true" },
     }));
@@ -179,7 +179,7 @@ async fn copy_without_an_original_in_its_namespace_is_lost() {
     assert_eq!(lost("ns-u", "api"), None, "its original is there");
     let original = Object::named::<WorkloadDeployment>("web", "web");
     assert_eq!(lost("ns-u", "web"), Some(Read::NotInProject(original)));
-    assert_eq!(lost("ns-other", "web"), None, "nobody knows in which control plane its namespace was");
+    assert_eq!(lost("ns-other", "web"), None, "the control plane of its namespace is unknown");
 }
 
 const PLANE: &str = "plane";
@@ -240,12 +240,12 @@ async fn secrets_of_a_deleted_namespace_wait_only_for_copies_that_may_need_them(
         ("no copy is left", Vec::new(), true, 0),
         ("a deployment of another owner", vec![foreign], true, 0),
         ("a copy waits for its grace", vec![copy("web", &json!({}))], false, 0),
-        ("nobody can read a copy", vec![unreadable], false, 0),
+        ("an unreadable copy", vec![unreadable], false, 0),
         ("a finalizer holds a copy", vec![copy("web", &held)], false, 1),
     ];
     for (what, copies, is_lost, events) in cases {
         let ctx = ctx();
-        ctx.projects.insert(project(Vec::new(), fixtures::nobody()));
+        ctx.projects.insert(project(Vec::new(), fixtures::unreachable()));
         fill(&ctx, copies);
         let secret = metadata(&json!({ "name": "db", "namespace": "ns-u", "uid": "s", "resourceVersion": "4" }));
         let facts = Arc::new(CompanionFacts::of(&secret.metadata));
@@ -266,7 +266,7 @@ async fn copy_of_a_recreated_namespace_has_no_grace_and_one_of_a_restored_projec
         [("recreated", "2026-01-02T00:00:00Z", true), ("restored", "2025-12-01T00:00:00Z", false)]
     {
         let ctx = ctx();
-        ctx.projects.insert(project(vec![namespace("web", "other", created)], fixtures::nobody()));
+        ctx.projects.insert(project(vec![namespace("web", "other", created)], fixtures::unreachable()));
         fill(&ctx, vec![copy("web", &json!({}))]);
         let collector = ctx.collector();
         let [found] = &Owners::of(&collector).lost_copies()[..] else { panic!("{what}: the copy is lost") };
@@ -279,7 +279,7 @@ async fn copy_of_a_recreated_namespace_has_no_grace_and_one_of_a_restored_projec
 #[tokio::test]
 async fn sweep_ends_the_grace_of_a_copy_with_its_original() {
     let ctx = ctx();
-    let shop = project(vec![namespace("web", "u", "2025-12-01T00:00:00Z")], fixtures::nobody());
+    let shop = project(vec![namespace("web", "u", "2025-12-01T00:00:00Z")], fixtures::unreachable());
     shop.deployments.replace(vec![fixtures::deployment("web", "api"), fixtures::deployment("web", "new")], 1);
     ctx.projects.insert(shop);
     let waits = json!({ "annotations": { annotation::STRANDED_SINCE: "2026-01-01T00:00:00Z" } });

@@ -102,7 +102,7 @@ mod tests {
         );
         hub.set_abandoned_claims(found);
         assert!(hub.is_abandoned("ns-u", &claim) && !hub.is_abandoned("ns-v", &claim));
-        read(hub, Sweep::default()).await.expect_err("nobody answers");
+        read(hub, Sweep::default()).await.expect_err("the server does not answer");
         assert!(!hub.is_abandoned("ns-u", &claim), "what was known before is no answer");
     }
 }

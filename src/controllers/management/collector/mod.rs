@@ -281,7 +281,7 @@ impl Collector {
             tracing::warn!(
                 ?rule,
                 count,
-                "more has lost its owner than one sweep may delete: the next sweeps delete the rest"
+                "there are more objects without an owner than one sweep may delete: the next sweeps delete the rest"
             );
         }
         collected
@@ -421,14 +421,14 @@ impl Collector {
         match (error.class(), stopped.is_write) {
             // The object has changed since it was read, or its owner exists.
             (Class::Conflict, _) => {
-                tracing::info!(namespace, ?rule, %error, "what seems to have lost its owner stays for now");
+                tracing::info!(namespace, ?rule, %error, "kept for now: the object has changed, or its owner exists");
                 return;
             }
             (_, false) => {
                 tracing::warn!(namespace, ?rule, %error, server, class, "a live read failed: nothing is deleted");
             }
             (_, true) if is_deletion => {
-                tracing::warn!(namespace, ?rule, %error, class, "what has lost its owner cannot be deleted");
+                tracing::warn!(namespace, ?rule, %error, class, "objects without an owner cannot be deleted");
             }
             (_, true) => tracing::warn!(namespace, ?rule, %error, class, "a grace cannot start"),
         }
@@ -448,7 +448,12 @@ impl Collector {
         }
         self.ctx.metrics.left_on_clusters(&counts);
         for ((namespace, cluster), left) in left {
-            tracing::info!(namespace, cluster, works = left.count, "Works are left of what is deleted on the hub");
+            tracing::info!(
+                namespace,
+                cluster,
+                works = left.count,
+                "Works are left of objects that are deleted on the hub"
+            );
             // For a deleted namespace, only the log and the gauge report them.
             let Some(facts) = self.ctx.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
             let event = report::left_on_cluster(namespace, &facts.uid, cluster, left, round.now.time);

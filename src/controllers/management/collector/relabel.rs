@@ -63,7 +63,7 @@ pub(super) async fn relabel_namespaces(of: &Collector, round: &mut Round<'_>) ->
             LostNamespace::Left => {}
             LostNamespace::Unknown => {
                 let version = ObjectVersion::of(&found);
-                tracing::warn!(namespace = name, "nobody can say what a hub namespace mirrors");
+                tracing::warn!(namespace = name, "the project of a hub namespace is unknown");
                 let event = unreadable::mirrored(&object, &version, round.now.time);
                 round.events.send(&hub.plane, &event, metrics, round.now).await;
             }

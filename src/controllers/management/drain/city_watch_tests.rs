@@ -36,7 +36,7 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: Option<V>) -> I
 /// A city on the Cluster `old`, which is being drained, and a Cluster `new` that could take it.
 fn city_that_leaves() -> Arc<Context> {
     let options = Options { city_guard: true, ..Options::of_tests() };
-    let ctx = Context::new(fixtures::nobody(), options, Health::default(), Metrics::default());
+    let ctx = Context::new(fixtures::unreachable(), options, Health::default(), Metrics::default());
     let placement =
         json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { label::TOPOLOGY_CITY: "dfw" } } } });
     let policy: PropagationPolicy = serde_json::from_value(json!({
@@ -105,4 +105,17 @@ async fn unreadable_cluster_leaves_every_drain_unchanged() {
         watch.look(later).await;
         assert_ne!(ctx.drains.last().0, before, "{unreadable:?}");
     }
+}
+
+/// The drain ignored a deleted Cluster that a binding still names, and the policy did not: it returned a namespace that had arrived.
+#[tokio::test]
+async fn deleted_cluster_of_a_binding_has_no_share_in_the_city() {
+    let ctx = city_that_leaves();
+    let key = ObjectKey::new("ns-1", "web-workloaddeployment");
+    let mut binding = (*ctx.hub.bindings.get(&key).unwrap()).clone();
+    binding.clusters = vec!["old".to_owned(), "deleted".to_owned()].into();
+    ctx.hub.bindings.observe(Incoming { key, uid: "b".into(), version: 3, value: Some(Arc::new(binding)) });
+    let copies = [ObjectKey::new("ns-1", "web")];
+    let place = ctx.hub.place_of(&CityCode::parse("dfw").unwrap(), "ns-1", &copies).unwrap();
+    assert_eq!(place.shares.keys().collect::<Vec<_>>(), ["old"]);
 }

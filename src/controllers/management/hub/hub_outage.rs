@@ -66,7 +66,7 @@ impl OutageWatch {
 mod tests {
     use super::*;
     use crate::{
-        controllers::management::{Context, Options, fixtures::nobody},
+        controllers::management::{Context, Options, fixtures::unreachable},
         metrics::Metrics,
     };
 
@@ -74,7 +74,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn outage_is_reported_if_only_companion_watch_fails() {
         let health = Health::default();
-        let ctx = Context::new(nobody(), Options::of_tests(), health.clone(), Metrics::default());
+        let ctx = Context::new(unreachable(), Options::of_tests(), health.clone(), Metrics::default());
         let hub = &ctx.hub;
         hub.namespaces.replace(Vec::new(), 1);
         hub.copies.replace(Vec::new(), 1);

@@ -12,7 +12,7 @@ use crate::{
         Reconciler,
         management::{
             Context,
-            fixtures::{deployment, namespace, nobody, project},
+            fixtures::{deployment, namespace, project, unreachable},
             wiring::queues::{CompanionKey, ProjectKey},
         },
     },
@@ -23,7 +23,7 @@ use crate::{
 /// Returns two projects with a namespace of the same uid. The hub namespace names the first, and has copies of `api` and `gone`.
 fn ctx() -> Arc<Context> {
     let ctx = Context::of_tests();
-    let (plane, projects) = (ControlPlane::new("discovery", nobody()), Arc::new(Store::new(|_, _| Vec::new())));
+    let (plane, projects) = (ControlPlane::new("discovery", unreachable()), Arc::new(Store::new(|_, _| Vec::new())));
     projects.replace(Vec::new(), 1);
     ctx.projects.discover(Discovered { plane, kind: Kind::Namespace, projects });
     for name in ["shop", "shop-restored"] {

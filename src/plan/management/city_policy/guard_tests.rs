@@ -70,13 +70,13 @@ const ON_A: &str = "city[label a] holding[a]";
 fn guard_names_the_cluster_of_the_bindings_that_the_policy_claimed() {
     let one = || world(&[("a", "dfw"), ("b", "ord")]);
     let cases: [(&str, Observed, &str); 8] = [
-        ("nobody has it: whoever carries the label", one(), "[label a]"),
-        ("nobody carries the label", world(&[("b", "ord")]), "[label no-cluster.yet]"),
+        ("no cluster has it: those with the label", one(), "[label a]"),
+        ("no cluster carries the label", world(&[("b", "ord")]), "[label no-cluster.yet]"),
         ("everything is on one", on(one(), &[&["a"], &["a"]]), ON_A),
         ("the label has gone to another", on(world(&[("a", ""), ("b", "dfw")]), &[&["a"]]), ON_A),
         ("the cluster is gone for good", on(world(&[("b", "dfw")]), &[&["a"]]), "[label b]"),
         ("not ready is no reason to leave", edit(on(one(), &[&["a"]]), "a", |a| a.ready = Err("away".into())), ON_A),
-        ("to be drained, but nobody has begun", draining(on(one(), &[&["a"]]), "a"), ON_A),
+        ("drained, and not begun", draining(on(one(), &[&["a"]]), "a"), ON_A),
         ("every deployment is on both", on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]), "[label ]"),
     ];
     for (what, observed, expected) in cases {
@@ -96,7 +96,7 @@ fn new_namespace_starts_on_the_cluster_of_the_city() {
         world
     };
     let cases = [
-        ("nobody has it: the first by name", both(), "[label a]"),
+        ("no cluster has it: the first by name", both(), "[label a]"),
         ("the first that is able", edit(both(), "a", |a| a.obstacle = Some("has a taint".into())), "[label b]"),
         ("the first that stays", draining(both(), "a"), "[label b]"),
         ("others have it", held(&[("b", 2)], both()), "city[label b] holding[b]"),

@@ -444,7 +444,7 @@ fn rollback_to_claims_reports_losses_before_they_happen() {
     let called_off = called_off.iter().fold(warned.clone(), |policy, write| after(Some(&policy), write));
     assert!(!called_off.annotations().contains_key(annotation::MIGRATION_REPORTED));
     let more = vec!["dfw loses Secret/tls".to_owned(), impact[0].clone()];
-    assert!(look_at(&warned, Some(more), NOW + stands).steps[0].told().is_some(), "of the other nobody was told");
+    assert!(look_at(&warned, Some(more), NOW + stands).steps[0].told().is_some(), "the other loss was not reported");
     let steps = look_at(&warned, Some(impact), NOW + stands).steps;
     let writes = steps.iter().filter(|write| matches!(write.op, Op::Merge { .. } | Op::Apply { .. }));
     let done = writes.fold(warned, |policy, write| after(Some(&policy), write));

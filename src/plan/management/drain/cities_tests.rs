@@ -35,7 +35,7 @@ fn cluster_without_the_label_of_a_city_that_it_holds_is_reported_once() {
         ("the label is there", &[("a", "dfw")], &[("dfw", &["a"])], &[]),
         ("the label is gone", &[("a", "")], &[("dfw", &["a"])], &[("a", "dfw")]),
         ("the label names another city", &[("a", "ord")], &[("dfw", &["a"])], &[("a", "dfw")]),
-        ("a cluster that nobody knows", &[], &[("dfw", &["a"])], &[]),
+        ("an unknown cluster", &[], &[("dfw", &["a"])], &[]),
         ("two cities, one is right", &[("a", "ord")], &[("dfw", &["a"]), ("ord", &["a"])], &[("a", "dfw")]),
     ];
     for (what, clusters, holders, expected) in cases {

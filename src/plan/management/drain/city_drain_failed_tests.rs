@@ -88,5 +88,5 @@ fn several_bad_targets_are_tried_once_each() {
     let waits = world.waits();
     assert!(waits.contains("arrive on b") && waits.contains("arrive on c"), "{waits}");
     taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
-    assert_eq!(pass(&mut world, 600), ["n1>b"], "somebody has seen to it");
+    assert_eq!(pass(&mut world, 600), ["n1>b"], "the failed cluster was mended");
 }

@@ -125,7 +125,7 @@ fn failed_drain_is_not_tried_again_by_the_next_manager() {
         world.restart();
         world.cluster("b").taints = vec!["seen-to:PreferNoSchedule".to_owned()];
         world.look();
-        assert_eq!(world.transfers(), ["n1>b"], "somebody has seen to it");
+        assert_eq!(world.transfers(), ["n1>b"], "the failed cluster was mended");
     }
 }
 

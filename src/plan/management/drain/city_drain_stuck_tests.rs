@@ -22,7 +22,7 @@ fn namespace_that_does_not_begin_is_tried_again_after_the_others() {
     assert_eq!(world.transfers(), ["n1>b"], "it is tried again");
     world.wait(20);
     world.look();
-    assert_eq!(world.transfers(), ["n1>b"], "nobody else waits");
+    assert_eq!(world.transfers(), ["n1>b"], "no other namespace waits");
     world.arrive("n1", "b", true);
     let events = world.look();
     assert!(world.decision.drains.is_empty() && events.contains("DrainEnded"), "{events}");
@@ -147,4 +147,21 @@ fn namespace_that_cannot_return_does_not_block_others() {
     world.wait(10);
     world.look();
     assert_eq!(world.transfers(), ["n1>a", "n2>c"]);
+}
+
+/// A namespace on both clusters without a transfer got a new time to begin at every look. It blocked the drain without a report.
+#[test]
+fn split_namespace_with_a_refused_policy_yields_in_time() {
+    let mut world = World::new(&["n1"]);
+    let split = world.namespaces.get_mut("n1").unwrap();
+    split.on.insert("b".to_owned(), share(1));
+    split.policy_trouble = Some(PolicyTrouble::Refused("no".into()));
+    world.look();
+    let since = world.drain().go["n1"].since;
+    world.now += jiff::SignedDuration::from_mins(5);
+    world.look();
+    assert_eq!(world.drain().go["n1"].since, since, "the time to begin does not start again");
+    world.now += jiff::SignedDuration::from_mins(5);
+    world.look();
+    assert!(world.waits().contains("n1"), "{}", world.waits());
 }

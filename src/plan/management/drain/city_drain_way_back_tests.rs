@@ -19,7 +19,7 @@ fn drain_without_a_way_back_is_reported_before_it_begins() {
     assert!(world.transfers().is_empty());
     world.wait(1);
     world.look();
-    assert_eq!(world.transfers(), ["n1>b"], "it was said, and nobody has minded");
+    assert_eq!(world.transfers(), ["n1>b"], "it was reported, and the pause is over");
     world.arrive("n1", "b", true);
     world.look();
     assert_eq!(world.transfers(), ["n2>b"], "it is not said for each");

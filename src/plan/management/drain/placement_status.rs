@@ -184,7 +184,9 @@ impl PolicyTrouble {
     pub fn words(&self) -> String {
         match self {
             Self::Unreadable => "this operator cannot read its PropagationPolicy, and leaves it as it is".to_owned(),
-            Self::Leaving => "its PropagationPolicy is being deleted, and somebody's finalizer holds it".to_owned(),
+            Self::Leaving => {
+                "its PropagationPolicy is being deleted, and a finalizer of another owner holds it".to_owned()
+            }
             Self::Unknown(why) => format!("its PropagationPolicy stays as it is: {why}"),
             Self::Refused(words) => format!("the hub does not take its PropagationPolicy: {words}"),
         }
@@ -289,7 +291,7 @@ impl PlacementStatus {
         let others: Vec<&str> = others.map(String::as_str).collect();
         if !others.is_empty() {
             return Some(format!(
-                "what runs there runs on {} as well, and nobody has said which is to have it",
+                "what runs there runs on {} as well, and no owner has decided which of them keeps it",
                 others.join(", ")
             ));
         }

@@ -151,7 +151,7 @@ fn mirror(project: &str) -> NamespaceFacts {
 /// The project `alpha` with the namespace `shop`, and its hub namespace `ns-u`.
 fn world() -> (Arc<Context>, Arc<ProjectCache>) {
     let ctx = Context::of_tests();
-    let plane = ControlPlane::new("alpha", fixtures::nobody());
+    let plane = ControlPlane::new("alpha", fixtures::unreachable());
     let stop = tokio_util::sync::CancellationToken::new();
     let project = Arc::new(ProjectCache::new(&ProjectName::new("alpha"), plane, true, None, stop));
     let workload = |name: &str, reason: &str| -> Workload {

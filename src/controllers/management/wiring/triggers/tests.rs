@@ -70,7 +70,7 @@ async fn terminating_deployment_without_an_event_is_enqueued_in_each_sweep() {
     let (sweeper, stop) = (ctx.collector(), CancellationToken::new());
     // The test's clock advances whenever all tasks wait.
     tokio::select! {
-        () = sweeper.run(&stop) => panic!("nobody has stopped it"),
+        () = sweeper.run(&stop) => panic!("it ended without a stop"),
         done = timeout(Sweep::default().interval * 5, looks) => assert!(done.is_ok(), "it was not looked at in each sweep"),
     }
 }
@@ -118,7 +118,7 @@ async fn quarantined_instance_that_is_deleted_is_forgotten() {
     instance.metadata.namespace = Some("ns-u".into());
     ctx.quarantine.put(&instance, projection::Quarantine::Refused, Now::read().instant);
     ctx.triggers.enqueue_quarantined();
-    assert_eq!(ctx.quarantine.keys().len(), 1, "nobody knows yet what there is");
+    assert_eq!(ctx.quarantine.keys().len(), 1, "the cache is not filled");
     ctx.hub.instances.replace(Vec::new(), 1);
     ctx.triggers.enqueue_quarantined();
     assert!(ctx.quarantine.keys().is_empty());

@@ -154,9 +154,9 @@ mod tests {
             super::observe("web", &on_both, late, |cluster| ready.contains(&cluster), TIMEOUT, at(99))
         };
         for (what, brought_to, ready, expected) in [
-            ("it lacks where nobody answers", &["cell-dfw"][..], &["cell-dfw"][..], None),
-            ("nobody answers at all", &[], &[], None),
-            ("it lacks where somebody answers", &["cell-dfw"], &["cell-dfw", "cell-ord"], Some(LateDelivery::Missed)),
+            ("missing on a cluster that does not answer", &["cell-dfw"][..], &["cell-dfw"][..], None),
+            ("no cluster answers", &[], &[], None),
+            ("missing on a cluster that answers", &["cell-dfw"], &["cell-dfw", "cell-ord"], Some(LateDelivery::Missed)),
             ("it lacks nowhere", &["cell-dfw", "cell-ord"], &[], Some(LateDelivery::Brought)),
         ] {
             assert_eq!(of(brought_to, ready), expected, "{what}");
@@ -170,7 +170,7 @@ mod tests {
             ("it does not ask", |b| b.propagates = false),
             ("the feature is off", |b| b.distributed = false),
             ("there is no record", |b| b.dependencies = None.into()),
-            ("nobody knows when it was written", |b| b.changed = None),
+            ("time of the write unknown", |b| b.changed = None),
             ("it goes nowhere", |b| b.clusters.clear()),
         ];
         for (what, change) in cases {

@@ -203,13 +203,13 @@ fn evidence_needs_a_scheduled_claimed_deployment_with_its_companions() {
     assert_eq!(seen, Evidence { strength: Several, asked: Some(at(7)), is_answered: true });
     for (what, second) in [
         ("the second is not attached", Some(None)),
-        ("the second is brought to nobody", attached(&[])),
+        ("the second is brought nowhere", attached(&[])),
         ("the second is brought elsewhere", attached(&["cell-ord"])),
     ] {
         let seen = show(&binding, second).unwrap();
         assert_eq!(seen, Evidence { is_answered: false, ..show(&binding, attached(&["cell-dfw"])).unwrap() }, "{what}");
     }
-    assert_eq!(show(&binding, None), None, "a companion that is not on the hub can be brought by nobody");
+    assert_eq!(show(&binding, None), None, "a companion that is not on the hub cannot be brought");
     let never: [(&str, Change); 5] = [
         ("claimed by another policy", |b| b.policy = Some("theirs".into())),
         ("claimed by a cluster-wide policy", |b| b.cluster_policy = Some("wide".into())),
