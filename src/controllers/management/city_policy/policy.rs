@@ -197,7 +197,15 @@ impl CityPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::meta::label, controllers::management::Context, io::store::Incoming, plan::NamespaceFacts};
+    use crate::{
+        api::{
+            compute::WorkloadDeployment,
+            meta::{annotation, label},
+        },
+        controllers::{compact::PackedDeployment, management::Context},
+        io::{reads, store::Incoming},
+        plan::NamespaceFacts,
+    };
 
     /// An unreadable policy of the Go operator counted as missing, and was overwritten.
     #[tokio::test]
@@ -223,5 +231,33 @@ mod tests {
         let unreadable = Incoming { key: ObjectKey::new("ns-1", "city-dfw"), uid: "p".into(), version: 2, value: None };
         hub.policies.observe(unreadable);
         assert!(ctx.policy().observe(&key, now).is_none(), "its content is unknown");
+    }
+
+    /// Every policy of a migrating namespace read all of its deployments at each look.
+    #[tokio::test]
+    async fn incomplete_migration_is_read_once_for_all_cities_of_a_namespace() {
+        let ctx = Context::of_tests();
+        let copy: WorkloadDeployment = serde_json::from_value(serde_json::json!({
+            "metadata": {
+                "name": "web", "namespace": "ns-1", "uid": "w", "resourceVersion": "1",
+                "annotations": { annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# },
+            },
+            "spec": {
+                "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        ctx.hub.copies.replace(vec![Incoming::new(&copy.clone(), Some(PackedDeployment::of(copy)))], 1);
+        let (policy, namespace, began) = (ctx.policy(), Arc::<str>::from("ns-1"), Now::read());
+        let questions = Questions { migration: true, rollback: false, probe: false };
+        let ttl = ctx.options.timing.policy_poll;
+        for (after, is_read) in [(Duration::ZERO, true), (ttl / 2, false), (ttl, true)] {
+            reads::take();
+            let now = Now { instant: began.instant + after, ..began };
+            assert_eq!(policy.migration(&namespace, questions, now), (false, None));
+            assert_eq!(reads::take() > 0, is_read, "after {after:?}");
+        }
     }
 }

@@ -579,3 +579,14 @@ fn project_with_too_long_name_is_reported_before_any_write() {
     assert!(message.contains("has 60 characters, 55 is the limit"), "{message}");
     assert!(plan(&named(55), NOW).steps.iter().any(|step| matches!(step, Step::Remote(_))));
 }
+
+#[test]
+fn copy_out_of_turn_is_not_written() {
+    let wd = marked();
+    let due = Observed { turn_in: Some(Duration::from_secs(9)), ..observed(&wd, Some("n1"), Some(namespace()), None) };
+    let waiting = plan(&due, NOW);
+    assert!(waiting.steps.iter().all(|step| matches!(step, Step::Local(_))), "{waiting:?}");
+    assert!(waiting.signals.contains(&Signal::AwaitsTurn) && waiting.next != Next::Await, "{waiting:?}");
+    let its_turn = plan(&Observed { turn_in: None, ..due }, NOW);
+    assert!(its_turn.steps.iter().any(applies_copy) && !its_turn.signals.contains(&Signal::AwaitsTurn));
+}
