@@ -42,7 +42,6 @@ use kube::{Resource, ResourceExt};
 
 use crate::{
     data::{companion_facts, sources},
-    look::recorded,
     model::{Key, Model, Refused},
     world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World, data_refs},
 };
@@ -79,7 +78,7 @@ impl World {
             timing: Timing::default(),
         };
         let mut refused = Vec::new();
-        for write in recorded("workload", &observed, &NOW, fan_out::plan(&observed, NOW)).steps {
+        for write in fan_out::plan(&observed, NOW).steps {
             if !refusal::may_follow(&write, &refused) {
                 continue;
             }
@@ -149,11 +148,7 @@ impl World {
                 capacity: Capacity::default(),
                 timing: Timing::default(),
             };
-            self.carry_out(
-                [Place::Project, Place::Hub],
-                recorded("workload-deployment-federator", &observed, &NOW, federate::plan(&observed, NOW)).steps,
-                left,
-            );
+            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);
         }
     }
 
@@ -182,7 +177,7 @@ impl World {
                 in_sweep: false,
                 paused: false,
             };
-            let steps = recorded("collector", &observed, &NOW, collect::plan(&observed, NOW)).steps.into_iter();
+            let steps = collect::plan(&observed, NOW).steps.into_iter();
             let steps = steps.filter_map(|action| match action {
                 Action::Hub(write) => Some(Step::Remote(write)),
                 Action::Project(write) => Some(Step::Local(write)),
@@ -225,7 +220,7 @@ impl World {
                 timing: Timing::default(),
                 city,
             };
-            for write in recorded("city-policy", &observed, &NOW, policy::plan(&observed, NOW)).steps {
+            for write in policy::plan(&observed, NOW).steps {
                 spend(left, &mut self.changes, self.now.hub.execute(&write));
             }
         }
@@ -251,7 +246,7 @@ impl World {
                 failing: false,
                 timing: Timing::default(),
             };
-            for write in recorded("workload-deployment", &observed, &NOW, instances::plan(&observed, NOW)).steps {
+            for write in instances::plan(&observed, NOW).steps {
                 let done = self.now.cell.execute(&write);
                 let (ends, looked) = (done.is_err() && is_live_read(&write.op), matches!(done, Ok(false)));
                 if !spend(left, &mut self.changes, done) && *left == 0 && !looked {
@@ -284,7 +279,7 @@ impl World {
                 networks: None,
                 timing: Timing::default(),
             };
-            for write in recorded("instance", &observed, &NOW, instance::plan(&observed, NOW)).steps {
+            for write in instance::plan(&observed, NOW).steps {
                 let done = self.now.cell.execute(&write);
                 let is_refused = done.is_err();
                 spend(left, &mut self.changes, done);
@@ -313,22 +308,14 @@ impl World {
                 cell: cell.clone(),
                 timing: Timing::default(),
             };
-            self.carry_out(
-                [Place::Cell, Place::Project],
-                recorded("quota", &observed, &NOW, quota::plan(&observed, NOW)).steps,
-                left,
-            );
+            self.carry_out([Place::Cell, Place::Project], quota::plan(&observed, NOW).steps, left);
         }
         for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
             let name = claim.name_any().replace("instance-", "");
             if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
                 let instance = Object::named::<Instance>(HUB_NS, &name);
                 let observed = reclaim::Observed { claim: claim.into(), cell: cell.clone(), instance };
-                self.carry_out(
-                    [Place::Cell, Place::Project],
-                    recorded("quota-reclaim", &observed, &NOW, reclaim::plan(&observed, NOW)).steps,
-                    left,
-                );
+                self.carry_out([Place::Cell, Place::Project], reclaim::plan(&observed, NOW).steps, left);
             }
         }
     }
@@ -380,11 +367,7 @@ impl World {
                 rival: write_back::Rival::Unread,
                 timing: Timing::default(),
             };
-            self.carry_out(
-                [Place::Cell, Place::Hub],
-                recorded("write-back", &observed, &NOW, write_back::plan(&observed, NOW)).steps,
-                left,
-            );
+            self.carry_out([Place::Cell, Place::Hub], write_back::plan(&observed, NOW).steps, left);
         }
     }
 
@@ -410,11 +393,7 @@ impl World {
                 deployment: deployment.map(Shared::from),
                 projection: projection.map(Shared::from),
             };
-            self.carry_out(
-                [Place::Project, Place::Hub],
-                recorded("instance-projector", &observed, &NOW, projection::plan(&observed, NOW)).steps,
-                left,
-            );
+            self.carry_out([Place::Project, Place::Hub], projection::plan(&observed, NOW).steps, left);
         }
     }
 }

@@ -19,7 +19,6 @@ use kube::ResourceExt;
 use crate::{
     actors::Place,
     data::{companion_facts, promised, sources},
-    look::recorded,
     model::Model,
     world::{FOREIGN, HUB_NS, NOW, NS, Planes, World, data_refs},
 };
@@ -90,11 +89,7 @@ impl World {
                 waits: false,
                 reading,
             };
-            self.carry_out(
-                [Place::Project, Place::Hub],
-                recorded("referenced-data", &observed, &NOW, companion::plan(&observed, NOW)).steps,
-                left,
-            );
+            self.carry_out([Place::Project, Place::Hub], companion::plan(&observed, NOW).steps, left);
         }
     }
 }

@@ -9,8 +9,6 @@ mod cities;
 mod city_manager;
 mod companions;
 mod data;
-#[path = "../oracle/look.rs"]
-mod look;
 mod model;
 mod world;
 

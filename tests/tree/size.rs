@@ -6,8 +6,6 @@ use super::{root, rust_files, skipping::skipped};
 
 /// Largest checked-in file, in bytes. Generated definitions come near it.
 const BYTES_OF_A_FILE: usize = 200_000;
-/// Decisions of the plans before the redesign, recorded while that lasts.
-const ORACLE: &str = "tests/oracle/looks.jsonl";
 /// Largest file, in lines. The limit only catches a file that has grown several subjects.
 const LINES_OF_A_FILE: usize = 1000;
 const LINES_OF_A_FUNCTION: usize = 80;
@@ -76,9 +74,6 @@ fn checked_in_files_are_small_text() {
     let mut seen = 0;
     for name in names.split_terminator('\0') {
         let Ok(content) = fs::read(root().join(name)) else { continue }; // about to be deleted
-        if name == ORACLE {
-            continue;
-        }
         assert!(content.len() <= BYTES_OF_A_FILE, "{name}: {} bytes", content.len());
         assert!(String::from_utf8(content).is_ok(), "{name} is no text");
         seen += 1;

@@ -144,9 +144,7 @@ impl Operator {
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
         let mut all: Vec<&str> = (!given("--kubeconfig")).then_some(kubeconfig.as_str()).into_iter().collect();
         // Logging every snapshot and plan takes time, and is only useful if the log is kept.
-        all.extend(
-            (!bed.is_kept() && recording().is_none() && !given("--zap-log-level")).then_some("--zap-log-level=info"),
-        );
+        all.extend((!bed.is_kept() && !given("--zap-log-level")).then_some("--zap-log-level=info"));
         all.extend((!given("--federation-kubeconfig")).then_some(hub.as_str()));
         all.extend((!given("--feature-gates")).then_some(gate.as_str()));
         all.extend(args);
@@ -166,19 +164,15 @@ impl Operator {
         let plain = format!("metricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n");
         let plain = if config.contains("metricsServer:") { String::new() } else { plain };
         std::fs::write(&file, format!("{head}\n{plain}{config}"))?;
-        let record = recording();
         let mut command = Command::new(binary);
         command
             .arg(format!("--server-config={}", file.display()))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{health}"))
-            .arg(if record.is_some() { "--zap-encoder=json" } else { "--zap-encoder=console" })
+            .arg("--zap-encoder=console")
             .args((!args.iter().any(|arg| arg.starts_with("--zap-log-level"))).then_some("--zap-log-level=debug"))
             .args(args)
             .env("NO_COLOR", "1");
         let process = Process::spawn(dir, name, &mut command)?;
-        if let Some(record) = record {
-            std::fs::hard_link(process.log(), record.join(format!("{name}-{}.log", process.pid())))?;
-        }
         Ok(Self { process, command, dir: dir.into(), health, metrics })
     }
 
@@ -217,11 +211,6 @@ impl Operator {
             }
         }
     }
-}
-
-/// Returns the folder in `RECORD`. It keeps the debug logs of operators for `tests/oracle` after the testbed has ended.
-fn recording() -> Option<PathBuf> {
-    std::env::var_os("RECORD").map(PathBuf::from)
 }
 
 async fn get(port: u16, path: &str) -> Result<(u16, String)> {
