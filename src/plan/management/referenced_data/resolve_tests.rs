@@ -37,7 +37,7 @@ fn config_map_of_every_namespace_is_never_copied() {
     let look = |reference| resolve(&[reference], "shop", Limits::default(), &known);
     let Resolution::Refused(refusal) = look(asks(root.clone(), false)) else { panic!("it is copied") };
     assert_eq!(refusal.reason, Reason::SourceNameTaken);
-    assert!(refusal.message.ends_with("(asked for by volume ca): copy it under another name"), "{}", refusal.message);
+    assert!(refusal.message.ends_with("(used by volume ca): copy it under another name"), "{}", refusal.message);
     let skipped = Resolution::Complete { wanted: Vec::new(), skipped: vec![root.clone()] };
     assert_eq!(look(asks(root, true)), skipped);
     let secret = DataRef::secret("kube-root-ca.crt");
@@ -69,7 +69,7 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
             &[("a", false)],
             &[("a", Source::Absent)],
             "SourceNotFound",
-            "no Secret a in namespace shop (asked for by container c: envFrom): create it",
+            "no Secret a in namespace shop (used by container c: envFrom): create it",
         ),
         (&[("a", false)], &[("a", Source::Unauthorized("forbidden".into()))], "SourceUnauthorized", "may not be read"),
         (&[("a", false)], &[("a", Source::Taken)], "SourceNameTaken", "use another name"),
@@ -165,10 +165,7 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
             .map(|trouble| trouble.message)
     };
     let told = said("another").unwrap();
-    assert!(
-        told.ends_with("the list of those that use Secret/b takes no more of them: annotations are too long"),
-        "{told}"
-    );
+    assert!(told.ends_with("the list of users of Secret/b cannot grow: annotations are too long"), "{told}");
     assert_eq!(said("wd"), None, "who stands in it has his place");
 }
 
@@ -196,7 +193,7 @@ fn a_copy_that_cannot_go_is_told_after_two_minutes_with_whoever_holds_it() {
     assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
     assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
     for (finalizers, words) in [
-        (&["example.com/hold"][..], "that of Secret/b has the finalizers example.com/hold, which whoever set them"),
+        (&["example.com/hold"][..], "Secret/b has the finalizers example.com/hold, which their owners"),
         (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
     ] {
         let held = going(120, finalizers);
