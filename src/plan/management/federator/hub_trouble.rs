@@ -197,7 +197,7 @@ fn verdict(
         Cause::Unavailable if deleting => format!("deletion waits for the hub, which does not answer: {words}"),
         Cause::Unavailable => format!("status is unknown because the hub does not answer: {words}{last}"),
         Cause::Refused if deleting => {
-            format!("its copy remains because the hub refuses the deletion: {words}")
+            format!("its copy remains because the hub refuses its removal: {words}")
         }
         Cause::Refused => format!("the hub refuses this deployment: {words}{last}"),
         Cause::NamespaceTerminating => {

@@ -72,7 +72,7 @@ fn hub_problem_is_reported_with_its_message_after_its_grace() {
         ),
         (Unavailable, true, 4, 16, "Unknown", "deletion waits for the hub, which does not answer: words"),
         (Refused, false, 4, 5, "False", "the hub refuses this deployment: words; it was last delivered to cell-dfw"),
-        (Refused, true, 4, 5, "False", "its copy remains because the hub refuses the deletion: words"),
+        (Refused, true, 4, 5, "False", "its copy remains because the hub refuses its removal: words"),
         (
             NamespaceTerminating,
             false,
