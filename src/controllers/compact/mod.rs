@@ -18,9 +18,20 @@ use crate::{
         karmada::ResourceBinding,
         shared::Shared,
     },
-    io::shared::share,
-    plan::{diff, management::observed::facts::BindingFacts},
+    controllers::delta,
+    io::{shared::share, store::Change},
+    plan::{Delta, diff, management::observed::facts::BindingFacts},
 };
+
+/// Calls `act` with the unpacked deployments of a change.
+pub(crate) fn opened<R>(
+    change: &Change<'_, PackedDeployment>,
+    act: impl FnOnce(Delta<'_, WorkloadDeployment>) -> R,
+) -> R {
+    let Delta { namespace, name, old, new } = delta(change);
+    let (old, new) = (old.map(PackedDeployment::open), new.map(PackedDeployment::open));
+    act(Delta { namespace, name, old: old.as_ref(), new: new.as_ref() })
+}
 
 fn part<T: Serialize + PartialEq + Send + Sync + 'static>(part: Shared<T>) -> Shared<T> {
     share::<T>(part.into()).into()

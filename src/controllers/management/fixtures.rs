@@ -1,4 +1,4 @@
-//! Objects and projects as tests of this module want them.
+//! Objects and projects for the tests of this module.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     plan::NamespaceFacts,
 };
 
-/// Servers that do not answer: whatever is asked of them is seen as an error.
+/// Returns a connection to a server that does not answer. Every request fails.
 pub(super) fn nobody() -> Connection {
     Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap()
 }
@@ -48,7 +48,7 @@ pub(super) fn deployment(namespace: &str, name: &str) -> Incoming<PackedDeployme
     Incoming::new(&deployment.clone(), Some(PackedDeployment::of(deployment)))
 }
 
-/// A project whose namespace `web` has the uid `u`, with a deployment that refers to a Secret.
+/// Returns a project with a namespace `web` of uid `u`, and a deployment there that refers to a Secret.
 pub(super) fn project(name: &str) -> Arc<ProjectCache> {
     let plane = ControlPlane::new(name, nobody());
     let project = ProjectCache::new(&ProjectName::new(name), plane, false, Some(name), CancellationToken::new());

@@ -1,7 +1,7 @@
-//! What one event costs, in keys and in objects that are read from caches, beside few and beside many others: over the real caches,
-//! triggers and controllers, with servers that nobody answers for. Nothing is timed.
+//! Cost of one event with few and with many other objects, in keys and in objects that are read from caches. The test uses the
+//! real caches, triggers and controllers, with servers that do not answer. It measures no time.
 //!
-//! `GROWTH=1 cargo test --lib growth -- --nocapture` prints the table for a hundred, a thousand and ten thousand, in minutes.
+//! `GROWTH=1 cargo test --lib growth -- --nocapture` prints the table for 100, 1,000 and 10,000 objects. It takes minutes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +24,7 @@ use crate::{
     controllers::{
         Reconciler,
         compact::{PackedDeployment, PackedInstance},
+        management::wiring::queues::CompanionKey,
     },
     io::{
         clients::ControlPlane,
@@ -40,7 +41,6 @@ use crate::{
                 facts::{BindingFacts, CompanionFacts, Phase, Template},
             },
             referenced_data::resolve::Source,
-            triggers::ProjectChange,
         },
     },
 };
@@ -49,7 +49,7 @@ fn sizes() -> [usize; 3] {
     if std::env::var_os("GROWTH").is_some() { [100, 1_000, 10_000] } else { [40, 200, 1_000] }
 }
 
-/// In which city the deployment of this number is.
+/// Returns the city of the deployment with this number.
 type City = fn(usize) -> String;
 
 fn one_city(_: usize) -> String {
@@ -60,8 +60,8 @@ fn own_city(n: usize) -> String {
     format!("c{n:05}")
 }
 
-/// A project whose namespace `shop` has deployments, all of which refer to the Secret `db`; copies, bindings and policies of
-/// theirs; and Instances that no project knows.
+/// A project whose namespace `shop` has deployments that all refer to the Secret `db`. The hub has their copies, bindings and
+/// policies, and Instances without a project.
 struct World {
     parts: Parts,
     project: Arc<ProjectCache>,
@@ -91,7 +91,7 @@ impl World {
         let plane = ControlPlane::new("alpha", fixtures::nobody());
         let project = ProjectCache::new(&ProjectName::new("alpha"), plane, false, None, CancellationToken::new());
         let project = Arc::new(project);
-        assert!(project.begins_to_watch_sources(), "nobody is to watch them here");
+        assert!(project.begins_to_watch_sources(), "no watch of sources runs here");
         let companion = parts.companion(&Arc::new(parts.watches(&CancellationToken::new())));
         let policy = parts.policy();
         let (template, version) = (Self::template(), AtomicU64::new(1));
@@ -233,7 +233,7 @@ impl World {
         incoming("ns-u", "db-secret", self.next(), facts)
     }
 
-    /// What a cell wrote back for a project that nobody knows.
+    /// Returns an Instance that a cell wrote back for an unknown project.
     fn lost(&self, n: usize, change: usize) -> Incoming<PackedInstance> {
         let mut instance = Instance::new(&name(n), InstanceSpec::default());
         let labels = [
@@ -248,7 +248,7 @@ impl World {
         incoming("ns-u", &name(n), self.next(), PackedInstance::of_hub(instance))
     }
 
-    /// Has `event` happen, and works on all that it brings.
+    /// Runs `event`, and reconciles all keys that it enqueues.
     async fn cost(&self, event: impl FnOnce()) -> Cost {
         let mut cost = Cost::default();
         let _ = (self.drain().await, reads::take());
@@ -258,13 +258,13 @@ impl World {
         cost.keys = keys.count();
         reads::take();
         let now = Now::read();
-        look(&self.parts.workload(), &keys.workload, now).await;
-        look(&self.parts.federator(), &keys.federator, now).await;
-        look(&self.parts.projector(), &keys.projector, now).await;
+        reconcile(&self.parts.workload(), &keys.workload, now).await;
+        reconcile(&self.parts.federator(), &keys.federator, now).await;
+        reconcile(&self.parts.projector(), &keys.projector, now).await;
         cost.looked = reads::take();
-        look(&self.companion, &keys.companion, now).await;
+        reconcile(&self.companion, &keys.companion, now).await;
         cost.companions = reads::take();
-        look(&self.policy, &keys.policy, now).await;
+        reconcile(&self.policy, &keys.policy, now).await;
         cost.policies = reads::take();
         cost
     }
@@ -304,38 +304,39 @@ async fn drain<K: Key>(queue: &Queue<K>) -> Vec<K> {
         keys.push(key.clone());
         queue.finish(key, Outcome::Done);
     }
-    tokio::time::advance(Duration::from_mins(1)).await; // a key that has been worked on rests for a moment
+    tokio::time::advance(Duration::from_mins(1)).await; // a finished key has a short pause
     keys
 }
 
-/// Nobody answers, so that each ends with its first write.
-async fn look<R: Reconciler>(controller: &R, keys: &[R::Key], now: Now) {
+/// Reconciles these keys. The servers do not answer, so each reconcile ends with its first write.
+async fn reconcile<R: Reconciler>(controller: &R, keys: &[R::Key], now: Now) {
     for key in keys {
         let _ = controller.reconcile(key, now, Duration::ZERO).await;
     }
 }
 
-/// What one event costs.
+/// Cost of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cost {
-    /// Keys, each counted once.
+    /// Number of keys, each counted once.
     keys: usize,
-    /// Objects that were read to find them.
+    /// Objects that were read to find the keys.
     heard: usize,
-    /// Objects that the looks of the controllers of Workloads, deployments and Instances read.
+    /// Objects that the controllers of Workloads, deployments and Instances read.
     looked: usize,
-    /// Those that the looks at companions read. Each goes over all users, and all events until then have one look.
+    /// Objects that the controller of companions reads. Each reconcile covers all users, and all events before it share one.
     companions: usize,
-    /// Those that the looks at cities read. Each goes over all deployments of its city, and all events until then have one look.
+    /// Objects that the controller of policies reads. Each reconcile covers all deployments of its city, and all events before it
+    /// share one.
     policies: usize,
 }
 
-/// Makes a world of a size.
+/// Creates a world of a size.
 type Make<'a> = &'a dyn Fn(usize) -> World;
 
 type Event = (&'static str, fn(&World, usize));
 
-/// Events in a world of `n`.
+/// Events in a world of `n` deployments.
 const OF_DEPLOYMENTS: [Event; 10] = [
     ("a deployment's status changes", |w, n| w.project.deployments.observe(w.original(n / 2, 2))),
     ("one more deployment", |w, n| w.project.deployments.observe(w.original(n, 1))),
@@ -349,7 +350,7 @@ const OF_DEPLOYMENTS: [Event; 10] = [
         let facts = ClusterFacts { ready: Err(w.next().to_string()), ..ClusterFacts::labelled("elsewhere") };
         w.parts.hub.clusters.observe(incoming("", "c2", w.next(), facts));
     }),
-    ("the Secret changes", |w, _| w.parts.triggers.after_project(&w.project, &ProjectChange::Source("shop", db()))),
+    ("the Secret changes", |w, _| w.parts.queues.companion.add(CompanionKey::new(&w.project.name, "shop", db()))),
 ];
 
 const OF_INSTANCES: [Event; 2] = [
@@ -357,7 +358,7 @@ const OF_INSTANCES: [Event; 2] = [
     ("a binding moves", |w, _| w.parts.hub.bindings.observe(w.binding(0, true))),
 ];
 
-/// What each of these events costs, one after the other, in worlds of each size.
+/// Returns the cost of each of these events, one after the other, in worlds of each size.
 async fn costs(world: &dyn Fn(usize) -> World, events: &[Event]) -> Vec<[Cost; 3]> {
     let mut costs = vec![[Cost::default(); 3]; events.len()];
     for (nth, size) in sizes().into_iter().enumerate() {
@@ -369,9 +370,9 @@ async fn costs(world: &dyn Fn(usize) -> World, events: &[Event]) -> Vec<[Cost; 3
     costs
 }
 
-/// Whether what each event costs is the same beside many others as beside few; and each cost in a table.
+/// Checks that each event costs the same with many other objects as with few. Prints a table of the costs.
 #[tokio::test(start_paused = true)]
-async fn no_event_costs_more_beside_many_others() {
+async fn event_cost_with_many_other_objects_does_not_grow() {
     let of_secret = |n| World::new(Phase::Dependencies, one_city, n, 0);
     let claimed = |n| World::new(Phase::Claims, one_city, n, 0);
     let claims = |n| World::new(Phase::Claims, own_city, n, 0);
@@ -399,5 +400,5 @@ async fn no_event_costs_more_beside_many_others() {
             }
         }
     }
-    assert!(grows.is_empty(), "grows with what is there: {grows:#?}");
+    assert!(grows.is_empty(), "grows with the number of objects: {grows:#?}");
 }

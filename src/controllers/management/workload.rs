@@ -1,4 +1,4 @@
-//! Workload -> WorkloadDeployments, and their sums back.
+//! Controller of Workloads: writes their WorkloadDeployments, and sums up the status of those in the Workload's status.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
     timing::Timing,
 };
 
-/// Keeps the deployments of each Workload, and sums up in its status what they report.
+/// Reconciles the deployments of each Workload, and sums up their reports in its status.
 pub(super) struct WorkloadController {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) contests: Contests<ProjectKey>,
@@ -46,13 +46,13 @@ impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
     type Key = ProjectKey;
 
-    /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key. A watch that does
-    ///    not come to work is reported.
+    /// 1. Waits until all caches of the decision are filled. A filled cache enqueues every key. A watch that never works is
+    ///    reported.
     /// 2. Observes the Workload, its deployments, cities and Networks.
-    /// 3. Decides. What another client takes back again and again, or the API server does not keep, waits. If nothing else is
-    ///    left to write, the status goes on without it.
-    /// 4. Writes, and goes on after what is refused as far as the plan allows. What is refused is reported on the Workload: at
-    ///    once if only a person can end it, else once it has outlasted the grace.
+    /// 3. Plans the writes. Writes that another client reverts again and again, or that the API server does not store, wait. If
+    ///    there are no other writes, the status is written without them.
+    /// 4. Sends the writes. After a refused one it continues as far as the plan allows. A refusal is reported on the Workload: at
+    ///    once if only a person can resolve it, otherwise after the grace period.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
         if !project.is_synced() {
@@ -91,25 +91,25 @@ impl Reconciler for WorkloadController {
 }
 
 impl WorkloadController {
-    /// The watch that fails of those that only this controller reads.
+    /// Returns the failing watch among those that only this controller reads.
     fn failing(&self, project: &ProjectCache, now: Now) -> Option<Failing> {
         self.health.failing(&["locationbindings", "networks"], project.plane.name(), now.instant)
     }
 
-    /// Reports a watch that has never worked, once that has outlasted the grace. It has everything looked at once it works.
+    /// Reports a watch that has never worked, after the grace period. When the watch works, it enqueues every key.
     async fn report_unread(&self, project: &ProjectCache, workload: &Workload, now: Now) -> Result<Next, Error> {
         let grace = self.timing.error_grace;
         let Some(failing) = self.failing(project, now) else { return Ok(Next::After(grace)) };
-        let told = fan_out::unread(workload, &failing.outline, failing.lasted, &self.timing, now.time);
-        if let Some(told) = told {
-            send(&project.plane, &told, &self.metrics).await?;
+        let report = fan_out::unread(workload, &failing.outline, failing.lasted, &self.timing, now.time);
+        if let Some(report) = report {
+            send(&project.plane, &report, &self.metrics).await?;
         }
         let left = grace.checked_sub(failing.lasted).filter(|left| !left.is_zero());
         Ok(left.map_or(Next::Await, Next::After))
     }
 
-    /// Sends what may be sent; answers with what was refused. A project that does not answer at all ends it. Once that has
-    /// outlasted the grace, it is a refusal as any other: a webhook that hangs looks the same.
+    /// Sends the allowed writes and returns the refused ones. It stops if the project does not answer. After the grace period a
+    /// missing answer counts as a refusal, because a hanging webhook looks the same.
     async fn write<'a>(
         &self,
         project: &ProjectCache,
@@ -156,7 +156,7 @@ fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refus
     Refusal::of(write, cause, error.words_in_project())
 }
 
-/// Everything that is known about one Workload, each object read once.
+/// Returns the snapshot of one Workload. Each object is read once.
 fn observe(project: &ProjectCache, key: &ObjectKey, workload: Workload, timing: &Timing) -> Observed {
     let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
     let networks = project.networks.as_ref().map(|networks| {
@@ -171,11 +171,11 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Workload, timing: 
         beside.filter_map(|own| Some((own.metadata.name.as_deref()?, own))).collect();
     let named = placement::names(&workload).into_iter().filter_map(|name| {
         let own = own.get(&*name).copied().cloned();
-        // Another object may have the name.
+        // Another owner's object may have the name.
         let deployment = own.or_else(|| project.deployment(&ObjectKey::new(&key.namespace, &name)).map(Into::into))?;
         Some((name, deployment))
     });
-    // Of what is to be deleted with it, all must be known.
+    // A deletion needs every deployment that is deleted with the Workload.
     let deleting = workload.metadata.deletion_timestamp.is_some();
     let unreadable = if deleting { project.deployments.unreadable_in(&key.namespace) } else { Vec::new() };
     Observed {

@@ -1,4 +1,4 @@
-//! Hostile sources, and deployments made by hand that refer to them: nothing but their own companions is written for them.
+//! Hostile sources, and deployments of users that refer to them: the operator writes only their own companions.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ use crate::{
     },
 };
 
-/// Names of sources, some of them of what the hub has beside them.
+/// Names of sources. Some are names of other objects on the hub.
 const NAMES: [&str; 3] = ["db", VICTIM, "city-dfw"];
-/// What may stand in the list of a companion's users.
+/// Entries of a companion's list of users.
 const ENTRIES: [&str; 6] = ["shop/web", "shop/gone", "victim/web", "ns-victim/web", "victim", "more than 32"];
 
 fn source(labels: &Value, annotations: &Value, value: &str, immutable: bool) -> Payload {
@@ -40,7 +40,7 @@ fn source(labels: &Value, annotations: &Value, value: &str, immutable: bool) -> 
     Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
 }
 
-/// A deployment that does not refer to the source, and says of itself what it likes.
+/// Returns a deployment with hostile metadata that does not refer to the source.
 fn former(labels: &Value, annotations: &Value, copy_exists: bool, copy_expects: bool) -> FormerUser {
     let mut deployment: WorkloadDeployment = serde_json::from_value(json!({
         "metadata": {
@@ -62,7 +62,7 @@ fn observed() -> impl Strategy<Value = Observed> {
     (written, listed, select(&NAMES[..]), 0..3).prop_map(
         |((labels, annotations, value, [copies, expects, uses, is_read, immutable, fresh]), listed, name, form)| {
             let list = listed.map(|entries| json!(entries).to_string());
-            // One that cannot be told from a copy of a Go operator's, or made by hand, has any list.
+            // A companion of the Go operator or of a user may have any list.
             let meta =
                 json!({ "uid": "c", "resourceVersion": "7", "annotations": { annotation::REFERENCED_BY: list } });
             let companion =
@@ -99,7 +99,7 @@ fn observed() -> impl Strategy<Value = Observed> {
     )
 }
 
-/// As a client sends it: what is not there is left out.
+/// Removes an annotation with a null value, as a client does.
 fn without_null(mut meta: Value) -> Value {
     if meta["annotations"][annotation::REFERENCED_BY].is_null() {
         meta["annotations"] = json!({});
@@ -107,11 +107,11 @@ fn without_null(mut meta: Value) -> Value {
     meta
 }
 
-fn is_look<P: Plane>(write: &Write<P>) -> bool {
+fn is_live_read<P: Plane>(write: &Write<P>) -> bool {
     matches!(write.op, Op::ConfirmAbsent | Op::ConfirmUnchanged { .. })
 }
 
-/// What a write on the hub may be: the companion made where nothing is, or the one that was judged changed or deleted.
+/// True if a write on the hub creates a missing companion, or changes or deletes exactly the observed one.
 fn is_of_the_companion(write: &Write<Hub>, observed: &Observed) -> bool {
     let metadata = |body: &Value| body["metadata"].as_object().cloned().unwrap_or_default();
     let list = |body: &Value| body["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
@@ -143,19 +143,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn for_a_source_its_own_companion_is_written_and_nothing_of_what_it_says_of_itself(observed in observed()) {
+    fn companion_of_hostile_source_is_only_write_and_takes_no_metadata_of_it(observed in observed()) {
         let wanted = observed.users.first().map(|user| format!("shop/{}", user.name));
         for step in companion::plan(&observed, Timestamp::UNIX_EPOCH).steps {
             match step {
                 Step::Local(write) => {
-                    prop_assert!(is_look(&write) && write.object.namespace == "shop", "{:?}", write);
+                    prop_assert!(is_live_read(&write) && write.object.namespace == "shop", "{:?}", write);
                 }
                 Step::Remote(write) => {
                     prop_assert!(is_of_the_companion(&write, &observed), "{:?}", write);
                     let list = write.op.asked().map(|body| body["metadata"]["annotations"][annotation::REFERENCED_BY].clone());
                     if let Some(list) = list.as_ref().and_then(Value::as_str) {
                         let own = wanted.as_ref().is_none_or(|user| list.contains(user.as_str()));
-                        prop_assert!(own, "who uses it is still told: {}", list);
+                        prop_assert!(own, "the list keeps its user: {}", list);
                     }
                 }
             }

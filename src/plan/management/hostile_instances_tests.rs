@@ -1,5 +1,5 @@
-//! Hostile Instances, in a project and on the hub: what is shown in a project is what the hub has of it, and nothing of another
-//! tenant's comes there or goes by it.
+//! Hostile Instances, in a project and on the hub: a project shows only its own Instances from the hub. They neither show nor
+//! change objects of another tenant.
 
 use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
@@ -20,11 +20,11 @@ use crate::{
 
 /// The cell that Karmada has bound the deployment to.
 const BOUND: &str = "cell-own";
-/// What a copy on the hub runs, told apart by where it lies.
+/// Image of an Instance on the hub, by its namespace.
 const IMAGES: [(&str, &str); 2] = [(OWN, "own"), (VICTIM, "victim")];
 
 fn instance(namespace: &str, uid: &str, labels: &Value, annotations: &Value, owners: &Value) -> Instance {
-    let image = IMAGES.iter().find(|(of, _)| *of == namespace).map_or("by-hand", |(_, image)| image);
+    let image = IMAGES.iter().find(|(place, _)| *place == namespace).map_or("by-hand", |(_, image)| image);
     let mut spec = template(&json!({}), &json!({}))["spec"].take();
     spec["runtime"]["sandbox"]["containers"][0]["image"] = json!(image);
     serde_json::from_value(json!({
@@ -37,14 +37,14 @@ fn instance(namespace: &str, uid: &str, labels: &Value, annotations: &Value, own
     .unwrap()
 }
 
-/// Owners that somebody may write on an Instance of his.
+/// Returns owners that a user may write on an Instance.
 fn owners(n: usize) -> Value {
-    let of = |kind: &str, uid: &str, controller: bool| json!([{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": kind, "name": "web", "uid": uid, "controller": controller }]);
+    let reference = |kind: &str, uid: &str, controller: bool| json!([{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": kind, "name": "web", "uid": uid, "controller": controller }]);
     match n {
         0 => json!([]),
-        1 => of("WorkloadDeployment", "p1", false),
-        2 => of("WorkloadDeployment", "p1", true),
-        _ => of("Workload", "victim", true),
+        1 => reference("WorkloadDeployment", "p1", false),
+        2 => reference("WorkloadDeployment", "p1", true),
+        _ => reference("Workload", "victim", true),
     }
 }
 
@@ -59,7 +59,7 @@ fn deployment() -> WorkloadDeployment {
     .unwrap()
 }
 
-/// One place as the projector sees it: it looks where the hub keeps the namespace, and at those who name the place from elsewhere.
+/// Returns the projector's snapshot of one place: the Instance in the hub namespace, and Instances elsewhere that name the place.
 fn observed() -> impl Strategy<Value = Observed> {
     let place = [
         (label::UPSTREAM_CLUSTER, "cluster-shop"),
@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_place_shows_what_its_own_hub_namespace_has_and_nothing_else_is_touched(observed in observed()) {
+    fn projection_shows_only_instance_of_its_own_hub_namespace(observed in observed()) {
         let plan = projection::plan(&observed, Timestamp::UNIX_EPOCH);
         for (n, step) in plan.steps.iter().enumerate() {
             match step {
@@ -103,8 +103,8 @@ proptest! {
                     let place = (write.object.kind, &*write.object.namespace, &*write.object.name);
                     prop_assert_eq!(place, (Kind::Instance, "shop", "web-0"), "{:?}", write);
                     if matches!(write.op, Op::Delete { .. }) {
-                        let stands = observed.projection.as_deref().is_some_and(ownership::is_projection);
-                        prop_assert!(stands && observed.source.is_none(), "{:?}", write);
+                        let is_ours = observed.projection.as_deref().is_some_and(ownership::is_projection);
+                        prop_assert!(is_ours && observed.source.is_none(), "{:?}", write);
                         let before = n.checked_sub(1).map(|before| &plan.steps[before]);
                         let is_confirmed = matches!(before, Some(Step::Remote(look))
                             if look.op == Op::ConfirmAbsent && look.object.namespace == OWN && look.object.name == "web-0");
@@ -123,7 +123,7 @@ proptest! {
                         prop_assert!(write.op == Op::ConfirmAbsent, "{:?}", write);
                         continue;
                     };
-                    // Handed over by Karmada's word, to who asks for it, and to nobody that it names besides.
+                    // It is handed over only to the cell that Karmada has bound and that asks for it.
                     let source = observed.source.as_deref().unwrap();
                     prop_assert_eq!(body["metadata"]["labels"][label::CELL_UID].as_str(), observed.bound.as_deref());
                     prop_assert_eq!(ownership::asking_cell(source), observed.bound.as_ref());
@@ -132,7 +132,7 @@ proptest! {
                 }
             }
         }
-        let told = plan.signals.iter().filter(|told| told.why == Quarantine::Unidentifiable).count();
-        prop_assert_eq!(told, observed.foreign.len(), "who claims a place from elsewhere is told");
+        let reported = plan.signals.iter().filter(|signal| signal.why == Quarantine::Unidentifiable).count();
+        prop_assert_eq!(reported, observed.foreign.len(), "each claimant from elsewhere is reported");
     }
 }

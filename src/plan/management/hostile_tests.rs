@@ -1,4 +1,4 @@
-//! Projects whose tenants write whatever they like: nothing that they write leads the operator to another tenant's objects.
+//! Hostile projects: no object of a tenant leads the operator to another tenant's objects.
 
 use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
@@ -27,7 +27,7 @@ use crate::{
 const FINALIZERS: [&[&str]; 3] = [&[], &[finalizer::FEDERATOR], &["example.com/x", finalizer::FEDERATOR]];
 const CITIES: [&str; 5] = ["dfw", "DFW", "ord", "", "../x"];
 
-/// A deployment of the hostile project. The victim has one of the same name, in a namespace of the same name.
+/// Returns deployments of the hostile project. The victim has one of the same name, in a namespace of the same name.
 fn deployment() -> impl Strategy<Value = WorkloadDeployment> {
     let (finalizers, city) = (select(&FINALIZERS[..]), select(&CITIES[..]));
     (marks(&LABELS), marks(&ANNOTATIONS), finalizers, any::<bool>(), city).prop_map(
@@ -51,7 +51,7 @@ fn deployment() -> impl Strategy<Value = WorkloadDeployment> {
     )
 }
 
-/// The hub, on which both tenants have the copy of a deployment `shop/web`, as the federator would look there.
+/// Returns the federator's snapshot with a hub where both tenants have the copy of a deployment `shop/web`.
 fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
     let namespace = copy_namespace(&deployment, uid).unwrap_or_default();
     let project = match &*namespace {
@@ -93,7 +93,7 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
     }
 }
 
-/// Writes of a plan on the hub, but for looks that change nothing.
+/// Returns the writes of a plan on the hub without live reads.
 fn on_hub(observed: &Observed) -> Vec<Write<Hub>> {
     let plan = federate::plan(observed, Timestamp::UNIX_EPOCH);
     let remote = plan.steps.into_iter().filter_map(|step| match step {
@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_deployment_is_written_where_its_namespace_says_and_nowhere_else(deployment in deployment()) {
+    fn hub_copy_of_hostile_deployment_is_written_only_in_its_own_namespace(deployment in deployment()) {
         for write in on_hub(&observed(deployment, Some("own"))) {
             let place = if write.object.namespace.is_empty() { &write.object.name } else { &write.object.namespace };
             prop_assert_eq!(place, OWN, "{:?}", write);
@@ -119,9 +119,9 @@ proptest! {
         }
     }
 
-    /// Whoever may end a namespace by force may leave deployments behind in it, and let them name any place on the hub.
+    /// A user who may force the deletion of a namespace can leave deployments behind that name any namespace on the hub.
     #[test]
-    fn a_deployment_without_a_namespace_clears_away_nothing_of_another_tenant(deployment in deployment()) {
+    fn hostile_deployment_without_namespace_deletes_nothing_of_another_tenant(deployment in deployment()) {
         for write in on_hub(&observed(deployment, None)) {
             prop_assert_ne!(&*write.object.namespace, VICTIM, "{:?}", write);
         }
@@ -129,7 +129,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_left_of_a_namespace_that_is_gone_is_still_cleared_away() {
+fn hub_copy_of_deleted_namespace_is_deleted() {
     let object = json!({
         "metadata": {
             "name": "web", "namespace": "shop", "uid": "c1", "deletionTimestamp": "2026-01-01T00:00:00Z",

@@ -1,4 +1,4 @@
-//! Hostile Workloads, and deployments made by hand beside them: a Workload has its own deployments, and touches no other.
+//! Hostile Workloads, with deployments that users created: a Workload writes its own deployments and no others.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ use crate::{
 
 const CITIES: [&[&str]; 4] = [&["dfw"], &["dfw", "ord"], &["DFW", "dfw"], &["../x", "ord"]];
 const PLACEMENTS: [&str; 3] = ["p", "p-dfw", "../p"];
-/// Names of deployments made by hand: of those that the Workload makes, of others, and of what is no city.
+/// Names of deployments that users created: names that the Workload uses itself, other names, and a name without a city.
 const NAMES: [&str; 5] = ["web-p-dfw", "web-p-ord", "web-p", "shop", "web-p-dfw-0"];
 
-/// Who owns a deployment made by hand: nobody, the Workload without control, an earlier Workload of its name, another one,
-/// the Workload itself, or a kind of its name.
+/// Returns the owners of a deployment that a user created. Owners are none, the Workload without control, an earlier Workload of
+/// its name, another Workload, or the Workload itself.
 fn owner(n: usize) -> Value {
     let reference = |kind: &str, uid: &str, controller: bool| json!([{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": kind, "name": "web", "uid": uid, "controller": controller }]);
     match n {
@@ -103,7 +103,7 @@ fn observed(workload: Workload, there: &BTreeMap<String, WorkloadDeployment>) ->
     }
 }
 
-/// What is told of a deployment: not what its Workload's author writes on the Workload itself.
+/// True if the body has only our metadata and nothing of the Workload's own metadata.
 fn says_only_ours(body: &Value) -> bool {
     let metadata = &body["metadata"];
     metadata["labels"] == json!({ label::WORKLOAD_UID: "w1" })
@@ -117,12 +117,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_workload_writes_its_own_deployments_alone(
+    fn hostile_workload_writes_only_its_own_deployments(
         workload in workload(), by_hand in prop::collection::vec(deployment(), 0..4),
     ) {
         let there: BTreeMap<String, _> = by_hand.into_iter().map(|wd| (wd.name_any(), wd)).collect();
         let own = |write: &Write<Project>| there.get(&write.object.name).is_none_or(|wd| {
-            // What nobody controls may be taken up, and is not deleted.
+            // A deployment without a controller may be adopted, and is not deleted.
             let adopts = matches!(write.op, Op::Apply { .. }) && ownership::may_adopt(&workload, wd);
             adopts || ownership::is_controlled_by(wd, &workload)
         });
@@ -136,7 +136,7 @@ proptest! {
             match &write.op {
                 Op::Apply { body, force, status: false, .. } => {
                     prop_assert!(write.object.name.starts_with("web-p-") && says_only_ours(&body.to_value()), "{:?}", write);
-                    prop_assert!(!force || there.contains_key(&write.object.name), "takes what it has not seen: {:?}", write);
+                    prop_assert!(!force || there.contains_key(&write.object.name), "forces fields of an unseen deployment: {:?}", write);
                 }
                 Op::Delete { uid, .. } => prop_assert_eq!(uid, &format!("uid-{}", write.object.name)),
                 other => prop_assert!(false, "{:?}", other),

@@ -20,7 +20,6 @@ mod promised_tests;
 pub mod referenced_data;
 #[cfg(test)]
 mod takeover_tests;
-pub mod triggers;
 #[cfg(test)]
 mod unknown_users_tests;
 pub mod workload;

@@ -1,5 +1,5 @@
-//! What a deployment has been promised stays with it while something else that it refers to cannot be copied, and whatever
-//! somebody has written over the list of those who use it.
+//! A deployment keeps its promised data while another source cannot be copied, and after another client overwrote the list of
+//! users.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,7 +30,7 @@ fn cfg() -> DataRef {
     DataRef::config_map("cfg")
 }
 
-/// It refers to the ConfigMap `cfg` and the Secret `db`, and says that it was promised both.
+/// Returns a deployment that refers to the ConfigMap `cfg` and the Secret `db`. Its annotation promises both.
 fn web() -> WorkloadDeployment {
     let both = json!([{ "configMapRef": { "name": "cfg" } }, { "secretRef": { "name": "db" } }]);
     let container = json!({ "name": "c", "image": "i", "envFrom": both });
@@ -58,7 +58,7 @@ fn of_users(users: &[&str]) -> CompanionFacts {
     CompanionFacts { uid: "c".into(), version: "7".into(), users, ..CompanionFacts::default() }
 }
 
-/// What the deployment is promised from now on, while its ConfigMap is missing.
+/// Returns the new promises of the deployment while its ConfigMap is missing.
 fn promised(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
     let need = Need { refers: true, promised: on_hub };
     let companion = companion.map(|facts| (db(), SharedCompanion::of(facts, "shop/web", need, None)));
@@ -71,25 +71,25 @@ fn promised(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
     resolve::data(&web(), &view, Duration::MAX, Timestamp::UNIX_EPOCH).expected.unwrap_or_default()
 }
 
-/// Found by reading: a Secret that was made anew while a ConfigMap of the same deployment was missing was taken from its cell
-/// until that was back, for its new copy named nobody; and so was one whose list of users somebody had written over.
+/// While a ConfigMap was missing, a recreated Secret of the same deployment was removed from the cell, because its new copy named
+/// no user. The same happened after another client overwrote the list of users.
 #[test]
-fn what_the_copy_on_the_hub_was_promised_stays_promised() {
-    let going = CompanionFacts { terminating: true, ..of_users(&["shop/web"]) };
+fn data_promised_to_hub_copy_stays_promised_in_any_state_of_the_companion() {
+    let terminating = CompanionFacts { terminating: true, ..of_users(&["shop/web"]) };
     let unreadable = CompanionFacts { users: None, ..of_users(&[]) };
     for (what, companion) in [
-        ("its name stands in the list", Some(of_users(&["shop/web"]))),
-        ("it is made anew", None),
-        ("it is on its way out", Some(going)),
-        ("it was made anew for others", Some(of_users(&["shop/api"]))),
-        ("the list was taken off", Some(of_users(&[]))),
+        ("the list names it", Some(of_users(&["shop/web"]))),
+        ("the companion is recreated", None),
+        ("the companion is terminating", Some(terminating)),
+        ("the companion was recreated for others", Some(of_users(&["shop/api"]))),
+        ("the list was removed", Some(of_users(&[]))),
         ("the list cannot be read", Some(unreadable)),
         ("there are many", Some(of_users(&[MANY_USERS]))),
     ] {
         assert_eq!(promised(companion.as_ref(), true), [db()], "{what}");
     }
-    for (what, companion) in [("there is none", None), ("it is another's", Some(of_users(&["shop/api"])))] {
-        assert!(promised(companion.as_ref(), false).is_empty(), "what its tenant has written does not count: {what}");
+    for (what, companion) in [("there is no companion", None), ("it has another user", Some(of_users(&["shop/api"])))] {
+        assert!(promised(companion.as_ref(), false).is_empty(), "the tenant's annotation does not count: {what}");
     }
 }
 
@@ -120,7 +120,7 @@ fn secret() -> Payload {
     Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
 }
 
-/// The users that the only write on the hub names.
+/// Returns the users in the only write on the hub.
 fn listed(steps: &[Step<Project, Hub>]) -> String {
     let hub = steps.iter().filter_map(|step| if let Step::Remote(write) = step { Some(&write.op) } else { None });
     match hub.collect::<Vec<_>>()[..] {
@@ -131,24 +131,26 @@ fn listed(steps: &[Step<Project, Hub>]) -> String {
     }
 }
 
-/// Found by reading: with the deployment that nobody named any more, its copy went while Instances ran with it.
+/// When the list no longer named a deployment, the companion was deleted while Instances used it.
 #[test]
-fn whoever_was_promised_a_companion_is_one_of_its_users_and_keeps_it() {
+fn companion_promised_to_deployment_keeps_it_as_user() {
     let both = [user("api", true, false), user("web", false, true)];
     let made = companion::plan(&observed(&both, None, Reading::Source(secret())), Timestamp::UNIX_EPOCH);
-    assert_eq!(listed(&made.steps), r#"["shop/api","shop/web"]"#, "made anew, it names both");
-    // Somebody has written another name over the list, and the source itself is missing.
+    assert_eq!(listed(&made.steps), r#"["shop/api","shop/web"]"#, "recreated, it names both");
+    // Another client has overwritten the list with another name, and the source itself is missing.
     let alone = [user("web", false, true)];
     let list =
         companion::plan(&observed(&alone, Some(of_users(&["shop/ghost"])), Reading::Unknown), Timestamp::UNIX_EPOCH);
-    assert_eq!(listed(&list.steps), r#"["shop/web"]"#, "it stays, and names its user again");
-    let nobody = [user("web", false, false)];
-    let goes =
-        companion::plan(&observed(&nobody, Some(of_users(&["shop/ghost"])), Reading::Unknown), Timestamp::UNIX_EPOCH);
+    assert_eq!(listed(&list.steps), r#"["shop/web"]"#, "it is kept, and names its user again");
+    let unpromised = [user("web", false, false)];
+    let unused = companion::plan(
+        &observed(&unpromised, Some(of_users(&["shop/ghost"])), Reading::Unknown),
+        Timestamp::UNIX_EPOCH,
+    );
     let deletes =
         |step: &Step<Project, Hub>| matches!(step, Step::Remote(write) if matches!(write.op, Op::Delete { .. }));
-    assert!(goes.steps.iter().any(deletes), "of nobody's it goes: {goes:?}");
-    // Another deployment's missing source does not keep this one's content from being renewed.
+    assert!(unused.steps.iter().any(deletes), "without a user it is deleted: {unused:?}");
+    // A missing source of another deployment does not block the update of this content.
     let renewed = companion::plan(
         &observed(&[user("web", true, true)], Some(of_users(&["shop/web"])), Reading::Unknown),
         Timestamp::UNIX_EPOCH,
@@ -156,9 +158,9 @@ fn whoever_was_promised_a_companion_is_one_of_its_users_and_keeps_it() {
     assert_eq!(renewed.signals, [Signal::Read]);
 }
 
-/// Found by reading: the cells kept a password that had been changed, for as long as a ConfigMap was missing.
+/// The cells kept an old password while a ConfigMap of the same deployment was missing.
 #[test]
-fn what_was_promised_is_renewed_while_another_source_is_missing() {
+fn companion_that_was_promised_is_updated_while_another_source_is_missing() {
     let references = references(&web().spec.template.spec);
     let limits = Limits { per_object: 100, aggregate: 150 };
     let wants = |cfg_is: Source, db_is: Source, promised: bool| {
@@ -171,7 +173,7 @@ fn what_was_promised_is_renewed_while_another_source_is_missing() {
         ("another is missing", Source::Absent, present(1), false, true),
         ("another is too large", present(101), present(1), false, true),
         ("another has not been read", Source::Unknown, present(1), false, true),
-        ("all of them together are too much", present(90), present(90), false, false),
+        ("all together are too large", present(90), present(90), false, false),
         ("it is missing itself", present(1), Source::Absent, false, false),
         ("it is too large itself", present(1), present(101), false, false),
         ("it has not been read", present(1), Source::Unknown, false, false),

@@ -1,4 +1,4 @@
-//! Specs that are ours whole, whoever wrote them: what the plans of both planes do about it.
+//! Take-over of fields: the operator owns the whole spec of its objects on both planes, even fields that another manager wrote.
 
 use std::time::Duration;
 
@@ -47,14 +47,14 @@ fn workload(settings: &Value) -> Workload {
     .unwrap()
 }
 
-/// Who holds something of the spec of what the Go operator or a hand wrote.
+/// Returns managed fields of these managers.
 fn held_by(managers: &[&str]) -> Vec<ManagedFieldsEntry> {
     let entry =
         |manager: &&str| ManagedFieldsEntry { manager: Some((*manager).to_owned()), ..ManagedFieldsEntry::default() };
     managers.iter().map(entry).collect()
 }
 
-/// The writes, without the live read of the Workload that comes before what changes a deployment.
+/// Returns the writes of the plan without the live reads that confirm the Workload.
 fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Project>> {
     planned(workload, live).steps.into_iter().filter(|write| !write.op.is_look()).collect()
 }
@@ -76,7 +76,7 @@ fn planned(workload: &Workload, live: Option<&WorkloadDeployment>) -> Plan<Write
     fan_out::plan(&observed, NOW)
 }
 
-/// What the federator of a deployment without a copy writes in its project.
+/// Returns the federator's writes in the project for a deployment without a copy.
 fn federated(deployment: &WorkloadDeployment) -> Vec<Write<Project>> {
     let steps = federate::plan(&to_federate(deployment, None), NOW).steps;
     steps.into_iter().filter_map(|step| if let Step::Local(write) = step { Some(write) } else { None }).collect()
@@ -116,7 +116,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
     }
 }
 
-/// The deployment that a Workload makes, as its API server answers.
+/// Returns the deployment that a Workload creates, as the API server returns it.
 fn made(workload: &Workload, edit: impl FnOnce(&mut Value)) -> WorkloadDeployment {
     let writes = plan(workload, None);
     let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
@@ -127,18 +127,18 @@ fn made(workload: &Workload, edit: impl FnOnce(&mut Value)) -> WorkloadDeploymen
     serde_json::from_value(body).unwrap()
 }
 
-/// The operations on deployments, in one word each; Events are told apart by their reason.
+/// Describes each apply and take-over in short words, with the Event of a take-over.
 fn words<P>(writes: &[Write<P>]) -> Vec<String> {
     let word = |write: &Write<P>| match &write.op {
         Op::Apply { status: false, .. } => "apply".to_owned(),
         Op::TakeOver { manager, resource_version, .. } => {
-            let told = write.told().map(|event| match event.op {
+            let event = write.told().map(|event| match event.op {
                 Op::Create { body, .. } => {
                     format!(", {}: {}", body["reason"].as_str().unwrap(), body["note"].as_str().unwrap())
                 }
                 op => panic!("{op:?}"),
             });
-            format!("take over as {manager} at {resource_version}{}", told.unwrap_or_default())
+            format!("take over as {manager} at {resource_version}{}", event.unwrap_or_default())
         }
         _ => String::new(),
     };
@@ -146,7 +146,7 @@ fn words<P>(writes: &[Write<P>]) -> Vec<String> {
 }
 
 #[test]
-fn what_others_hold_of_a_deployment_is_taken_over_before_it_is_changed() {
+fn deployment_with_fields_of_others_is_taken_over_before_change() {
     let two = workload(&json!({ "minReplicas": 2 }));
     let mut live = made(&two, |_| ());
     assert!(words(&plan(&two, Some(&live))).is_empty());
@@ -162,12 +162,12 @@ fn what_others_hold_of_a_deployment_is_taken_over_before_it_is_changed() {
     let Some(Op::Apply { body, .. }) = writes.last().map(|write| &write.op) else { panic!("{writes:?}") };
     assert_eq!(body["spec"]["replicas"], 4);
     live.metadata.deletion_timestamp = Some(Time(NOW));
-    assert!(words(&plan(&four, Some(&live))).is_empty(), "nothing is done to what goes");
+    assert!(words(&plan(&four, Some(&live))).is_empty(), "a terminating deployment is not changed");
 }
 
-/// Found by reading: after a conflict the apply was sent all the same, and half of the change rolled out before the whole.
+/// After a conflict of the take-over the apply was still sent, and half of the change rolled out before the rest.
 #[test]
-fn what_could_not_be_taken_over_is_not_changed_either() {
+fn deployment_with_failed_take_over_is_not_changed() {
     let mut live = made(&workload(&json!({ "minReplicas": 2 })), |_| ());
     live.metadata.managed_fields = Some(held_by(&["manager"]));
     let writes = plan(&workload(&json!({ "minReplicas": 4 })), Some(&live));
@@ -179,9 +179,9 @@ fn what_could_not_be_taken_over_is_not_changed_either() {
     assert!(refusal::may_follow(&other, &refused), "another city");
 }
 
-/// Found by reading: somebody who took his fields back each time was followed at his pace, with an Event for each.
+/// A client that took its fields back each time was followed at its own pace, with an Event for each take-over.
 #[test]
-fn who_takes_back_what_was_taken_is_not_followed_at_his_pace() {
+fn take_over_of_fields_taken_back_waits_a_minute() {
     let object = workload(&json!({ "minReplicas": 2 }));
     let mut live = made(&object, |_| ());
     let entry = |manager: &str, operation: &str, seconds: i64| ManagedFieldsEntry {
@@ -206,10 +206,10 @@ fn who_takes_back_what_was_taken_is_not_followed_at_his_pace() {
     }
 }
 
-/// Found by reading: a condition that the Go operator wrote, and nobody writes now, stayed for ever; and one of which it held
-/// a part could not be removed without what its definition demands, which made every status invalid.
+/// A condition that only the Go operator wrote stayed for ever. A condition of which it owned some fields could not be removed
+/// without its required fields, which made every status invalid.
 #[test]
-fn what_others_hold_of_a_status_passes_as_well_and_is_not_told() {
+fn status_with_fields_of_others_is_taken_over_without_event() {
     let object = workload(&json!({ "minReplicas": 2 }));
     let of_status = |manager: &&str| ManagedFieldsEntry {
         manager: Some((*manager).to_owned()),
@@ -224,14 +224,14 @@ fn what_others_hold_of_a_status_passes_as_well_and_is_not_told() {
     assert_eq!(words(&plan(&held, Some(&live))), ["take over as compute-operator-workload at 7"]);
     let mut deployment = live.clone();
     deployment.metadata.managed_fields = Some(theirs);
-    assert!(words(&plan(&object, Some(&deployment))).is_empty(), "a deployment's status is its federator's");
+    assert!(words(&plan(&object, Some(&deployment))).is_empty(), "the federator owns a deployment's status");
     assert_eq!(words(&federated(&deployment)), ["take over as compute-operator-federator at 5"]);
     deployment.metadata.finalizers = None;
-    assert_eq!(words(&federated(&deployment)), ["apply"], "its mark makes another version of it");
+    assert_eq!(words(&federated(&deployment)), ["apply"], "the finalizer changes the version first");
 }
 
 #[test]
-fn a_deployment_without_a_number_gets_none() {
+fn deployment_without_replicas_gets_none_until_it_scales() {
     let object = workload(&json!({ "minReplicas": 2 }));
     let live = made(&object, |body| drop(body["spec"].as_object_mut().unwrap().remove("replicas")));
     assert!(words(&plan(&object, Some(&live))).is_empty());
@@ -239,11 +239,11 @@ fn a_deployment_without_a_number_gets_none() {
     let live = made(&scaled, |body| drop(body["spec"].as_object_mut().unwrap().remove("replicas")));
     let writes = plan(&scaled, Some(&live));
     let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
-    assert_eq!(body["spec"]["replicas"], 2, "whoever scales reads it");
+    assert_eq!(body["spec"]["replicas"], 2, "an autoscaler reads it");
 }
 
 #[test]
-fn another_form_of_the_same_is_no_change() {
+fn deployment_in_another_form_of_the_same_spec_is_not_changed() {
     let object = workload(&json!({ "minReplicas": 1 }));
     let live = made(&object, |body| {
         let spec = &mut body["spec"]["template"]["spec"];
@@ -251,21 +251,21 @@ fn another_form_of_the_same_is_no_change() {
         spec["runtime"]["sandbox"]["containers"][0].as_object_mut().unwrap().remove("args");
         body["spec"]["template"]["metadata"] = json!({});
     });
-    assert!(words(&plan(&object, Some(&live))).is_empty(), "the Go operator's form stays");
+    assert!(words(&plan(&object, Some(&live))).is_empty(), "the Go operator's form is kept");
     let mut more = object.clone();
     more.spec.template.spec.runtime.sandbox.as_mut().unwrap().containers[0].image = "j".into();
     let writes = plan(&more, Some(&live));
     let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
     let template = &body["spec"]["template"];
-    assert_eq!(template["spec"]["runtime"]["resources"]["requests"]["cpu"], "1", "what is not changed keeps its form");
+    assert_eq!(template["spec"]["runtime"]["resources"]["requests"]["cpu"], "1", "an unchanged field keeps its form");
     assert_eq!(template["metadata"], json!({}));
     assert_eq!(template["spec"]["runtime"]["sandbox"]["containers"][0], json!({ "name": "c", "image": "j" }));
 }
 
 #[test]
-fn the_number_of_instances_is_the_workloads_unless_it_asks_for_autoscaling() {
+fn deployment_replicas_follow_the_workload_unless_it_asks_for_autoscaling() {
     let metric = json!([{ "resource": { "name": "cpu", "target": { "averageUtilization": 80 } } }]);
-    for (settings, standing, wanted) in [
+    for (settings, present, wanted) in [
         (json!({ "minReplicas": 2 }), Some(5), 2),
         (json!({ "minReplicas": 2, "maxReplicas": 2 }), Some(5), 2),
         (json!({ "minReplicas": 2, "metrics": [] }), Some(5), 2),
@@ -280,21 +280,21 @@ fn the_number_of_instances_is_the_workloads_unless_it_asks_for_autoscaling() {
         (json!({ "minReplicas": 2, "maxReplicas": 1, "metrics": metric }), Some(5), 2),
     ] {
         let object = workload(&settings);
-        let live = made(&object, |body| body["spec"]["replicas"] = json!(standing));
+        let live = made(&object, |body| body["spec"]["replicas"] = json!(present));
         let writes = plan(&object, Some(&live));
         let applied = writes.iter().find_map(|write| match &write.op {
             Op::Apply { body, status: false, .. } => Some(body["spec"]["replicas"].clone()),
             _ => None,
         });
-        let expected = (standing != Some(wanted)).then(|| json!(wanted));
-        assert_eq!(applied, expected, "{settings} with {standing:?} standing");
-        let told = writes.iter().find_map(|write| match &write.op {
+        let expected = (present != Some(wanted)).then(|| json!(wanted));
+        assert_eq!(applied, expected, "{settings} with {present:?}");
+        let conditions = writes.iter().find_map(|write| match &write.op {
             Op::Apply { body, status: true, .. } => Some(body["status"]["conditions"].to_string()),
             _ => None,
         });
-        if let Some(told) = told {
+        if let Some(conditions) = conditions {
             assert_eq!(
-                told.contains("AutoscalingNotServed"),
+                conditions.contains("AutoscalingNotServed"),
                 object.spec.placements[0].scale_settings.asks_for_autoscaling()
             );
         }
@@ -302,7 +302,7 @@ fn the_number_of_instances_is_the_workloads_unless_it_asks_for_autoscaling() {
 }
 
 #[test]
-fn a_copy_on_the_hub_is_taken_over_and_carries_the_number_as_it_is() {
+fn hub_copy_is_taken_over_and_carries_the_replicas_unchanged() {
     let object = workload(&json!({ "minReplicas": 2, "maxReplicas": 9 }));
     let original = made(&object, |body| {
         body["metadata"]["generation"] = json!(4);
@@ -330,5 +330,5 @@ fn a_copy_on_the_hub_is_taken_over_and_carries_the_number_as_it_is() {
     assert_eq!(words(&writes).len(), 1, "{writes:?}");
     copy.annotations_mut().insert("example.com/theirs".into(), "stays".into());
     copy.metadata.managed_fields = None;
-    assert!(words(&on_hub(Some(copy))).is_empty(), "others' annotations are theirs");
+    assert!(words(&on_hub(Some(copy))).is_empty(), "annotations of others are kept");
 }

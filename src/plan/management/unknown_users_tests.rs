@@ -1,4 +1,4 @@
-//! While some deployment of the namespace cannot be read, nobody loses a companion, and whoever is known gets what he needs.
+//! While a deployment of the namespace cannot be read, no user loses a companion, and the known users get their copies.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,8 @@ fn payload(value: &str, immutable: bool) -> Payload {
     Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
 }
 
-/// A look at the Secret `db`, which `a` refers to if it is among the `users`; its copy names `listed`.
-fn look(users: &[&str], listed: Option<&[&str]>, reading: Reading, fresh: bool) -> Decided {
+/// Plans the Secret `db`. The `users` refer to it, and the list of its companion is `listed`.
+fn decided(users: &[&str], listed: Option<&[&str]>, reading: Reading, fresh: bool) -> Decided {
     let facts = |listed: &[&str]| CompanionFacts {
         uid: "c".into(),
         version: "7".into(),
@@ -49,7 +49,7 @@ fn look(users: &[&str], listed: Option<&[&str]>, reading: Reading, fresh: bool) 
     plan(&observed, Timestamp::UNIX_EPOCH)
 }
 
-/// What goes to the hub, in short.
+/// Describes the steps in short words.
 fn writes(decided: &Decided) -> Vec<String> {
     let short = |step: &Step<_, _>| match step {
         Step::Local(confirm) => format!("reads {}", confirm.object),
@@ -65,32 +65,35 @@ fn writes(decided: &Decided) -> Vec<String> {
     decided.steps.iter().map(short).collect()
 }
 
-/// Found by reading: one deployment that could not be read kept every companion of its namespace from being made or renewed,
-/// while all deployments said that their data was ready.
+/// One unreadable deployment blocked the creation and update of every companion of its namespace, while all deployments reported
+/// their data as ready.
 #[test]
-fn whoever_is_known_gets_a_copy_and_its_new_content() {
-    let new = look(&["a"], None, Reading::Unknown, false);
+fn companion_with_unreadable_deployment_gives_known_users_new_content() {
+    let new = decided(&["a"], None, Reading::Unknown, false);
     assert_eq!(new.signals, [Signal::Read]);
-    assert_eq!(writes(&look(&["a"], None, Reading::Source(payload("QQ==", false)), false)), [r#"writes ["shop/a"]"#]);
+    assert_eq!(
+        writes(&decided(&["a"], None, Reading::Source(payload("QQ==", false)), false)),
+        [r#"writes ["shop/a"]"#]
+    );
     let rotated = |immutable| Reading::Both {
         source: payload("Qg==", immutable),
         version: ObjectVersion::new("c", "7"),
         companion: payload("QQ==", immutable),
     };
-    assert_eq!(writes(&look(&["a"], Some(&["shop/a"]), rotated(false), false)), ["writes content"]);
-    assert_eq!(writes(&look(&["a"], Some(&["shop/a"]), rotated(true), false)), ["deletes"], "made anew at once");
+    assert_eq!(writes(&decided(&["a"], Some(&["shop/a"]), rotated(false), false)), ["writes content"]);
+    assert_eq!(writes(&decided(&["a"], Some(&["shop/a"]), rotated(true), false)), ["deletes"], "recreated at once");
 }
 
 #[test]
-fn nothing_is_taken_from_anybody() {
+fn companion_with_unreadable_deployment_loses_no_user() {
     for (what, users, listed, expected) in [
-        ("the last who is named may be the one that cannot be read", &[][..], &["shop/gone"][..], &[][..]),
-        ("one comes, and nobody is struck off", &["a"], &["shop/gone"], &[r#"writes ["shop/a","shop/gone"]"#]),
-        ("too many to be named: so it stays", &["a"], &[MANY_USERS], &[]),
-        ("too many, and nobody is known", &[], &[MANY_USERS], &[]),
-        ("nobody was one", &[], &[NO_USERS], &[]),
-        ("nobody has ever said that he is one", &[], &[], &[]),
+        ("the last named user may be the unreadable one", &[][..], &["shop/gone"][..], &[][..]),
+        ("one user is added, and none is removed", &["a"], &["shop/gone"], &[r#"writes ["shop/a","shop/gone"]"#]),
+        ("the marker for many users is kept", &["a"], &[MANY_USERS], &[]),
+        ("the marker for many is kept without a known user", &[], &[MANY_USERS], &[]),
+        ("the marker for no users is kept", &[], &[NO_USERS], &[]),
+        ("an empty list is kept", &[], &[], &[]),
     ] {
-        assert_eq!(writes(&look(users, Some(listed), Reading::Unknown, true)), expected, "{what}");
+        assert_eq!(writes(&decided(users, Some(listed), Reading::Unknown, true)), expected, "{what}");
     }
 }

@@ -25,7 +25,6 @@ use crate::{
                 unneeded,
             },
             observed::facts::Phase,
-            triggers::HubWork,
         },
     },
     timing::Timing,
@@ -102,7 +101,7 @@ impl CityPolicy {
     /// else.
     fn note(&self, key: &PolicyKey, failure: Option<Failure>) {
         if self.memory.refused.note(key, failure, &self.timing) {
-            self.prober.triggers.enqueue(HubWork::Originals(Some(key.namespace.to_string())));
+            self.prober.triggers.enqueue_originals(&key.namespace);
         }
     }
 

@@ -74,7 +74,7 @@ impl Prober {
         drop(memory);
         if probe == Probe::Passed {
             self.metrics.migration_refused(false);
-            self.triggers.enqueue_policies();
+            self.triggers.enqueue_policies(None);
         }
         probe
     }

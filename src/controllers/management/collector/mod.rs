@@ -33,14 +33,11 @@ use crate::{
     metrics::Metrics,
     plan::{
         Op,
-        management::{
-            collector::{
-                collect::{self, Signal},
-                report,
-                table::{Action, Observed, Rule, Sweep},
-                works::AllLeft,
-            },
-            triggers::HubWork,
+        management::collector::{
+            collect::{self, Signal},
+            report,
+            table::{Action, Observed, Rule, Sweep},
+            works::AllLeft,
         },
     },
     timing::Timing,
@@ -107,7 +104,7 @@ impl Collector {
             self.triggers.enqueue_blocked();
             self.triggers.enqueue_deleting();
             self.triggers.enqueue_quarantined();
-            self.triggers.enqueue(HubWork::Asked(None));
+            self.triggers.enqueue_waiting_instances();
             shared::clean();
             self.forget_gone();
             let began = Now::read();

@@ -25,7 +25,6 @@ use crate::{
                 table::{Action, Item, Noted, Observed, Read, Rule, is_left_to_its_city, is_protected},
             },
             projects::engagement::Mirrored,
-            triggers::HubWork,
         },
         ownership,
     },
@@ -158,7 +157,7 @@ impl<'a> Owners<'a> {
             items.clear();
         }
         if has_policies && !has_copies {
-            self.0.triggers.enqueue(HubWork::Policies(Some(namespace.to_owned())));
+            self.0.triggers.enqueue_policies(Some(namespace));
         }
         let rule = if is_same { Rule::Content } else { Rule::ControlPlane };
         (!is_empty).then(|| self.observed(rule, namespace, (facts, version, &project), owner, items))

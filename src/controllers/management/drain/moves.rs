@@ -29,7 +29,6 @@ use crate::{
                 unguarded,
             },
             observed::cluster::ClusterFacts,
-            triggers::HubWork,
         },
     },
     timing::Timing,
@@ -120,10 +119,9 @@ impl CityMoves {
     /// Has every policy and every deployment of a city looked at.
     fn concern(&self, city: &CityCode) {
         for policy in self.hub.policies.keys_by_index(&policies_index(city)) {
-            self.triggers.enqueue(HubWork::Policy(policy.namespace.to_string(), city.clone()));
+            self.triggers.enqueue_policy(&policy.namespace, city.clone());
             for copy in self.hub.copies.keys_by_index(&city_index(&policy.namespace, city)) {
-                self.triggers
-                    .enqueue(HubWork::Original { namespace: copy.namespace.to_string(), name: copy.name.to_string() });
+                self.triggers.enqueue_original(&copy);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What keeps deployments from being delivered, for all workers at once.
+//! Deployments with a blocked delivery, shared by all workers.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -17,14 +17,15 @@ use crate::{
     timing::Timing,
 };
 
-/// Tells how many are blocked now, for each reason that has changed; each with who can mend it.
+/// Updates the metric of blocked deployments for each reason with a changed number. A label names the party that can resolve the
+/// reason.
 pub(crate) fn tell(metrics: &Metrics, counts: &[(String, usize)]) {
     for (reason, count) in counts {
         metrics.blocked(reason, Reason::from(&**reason).waits_for().label(), *count);
     }
 }
 
-/// Every deployment that is not delivered.
+/// Registry of the deployments that are not delivered.
 pub(crate) struct BlockedDeployments(Mutex<Backlog<ProjectKey>>);
 
 impl BlockedDeployments {
@@ -32,33 +33,32 @@ impl BlockedDeployments {
         Self(Mutex::new(Backlog::new(limits)))
     }
 
-    /// Every deployment that is not delivered.
+    /// Returns every deployment that is not delivered.
     pub(crate) fn keys(&self) -> Vec<ProjectKey> {
         self.lock().keys()
     }
 
-    /// What keeps a deployment from being delivered.
+    /// Returns the blocker of a deployment. `None` if it is delivered.
     pub(crate) fn of(&self, key: &ProjectKey, now: Instant) -> Option<federate::Blocked> {
         self.lock().of(key, now)
     }
 
-    /// How much the hub can take, for this deployment.
+    /// Returns the budget of the hub for this deployment.
     pub(crate) fn capacity(&self, key: &ProjectKey, timing: &Timing, now: Instant) -> Capacity {
         self.lock().capacity(key, timing, now)
     }
 
-    /// Takes a repair of this deployment from the budget. False if others were faster.
+    /// Takes a repair of this deployment from the budget. False if other deployments have used it up.
     pub(crate) fn take(&self, key: &ProjectKey, absence: Absence, timing: &Timing, now: Instant) -> bool {
         self.lock().take(key, absence, timing, now)
     }
 
-    /// Records what a plan has signalled of a deployment. Returns the number of deployments for each reason whose number has
-    /// changed.
+    /// Records the signals of a deployment's plan. Returns the number of deployments for each reason with a changed number.
     pub(crate) fn note(&self, key: &ProjectKey, signals: &[Signal], now: Instant) -> Vec<(String, usize)> {
         self.lock().note(key, signals, now)
     }
 
-    /// A project is let go. Says how many are blocked now, for each reason that has changed.
+    /// Forgets a project that is disengaged. Returns the number of deployments for each reason with a changed number.
     pub(crate) fn forget_project(&self, project: &ProjectName, now: Instant) -> Vec<(String, usize)> {
         self.lock().forget_where(|key| key.project == *project, now)
     }

@@ -1,4 +1,4 @@
-//! How long federation takes, measured by all workers at once.
+//! Latency of federation, shared by all workers.
 
 use std::{
     sync::{
@@ -16,7 +16,8 @@ use crate::{
     plan::management::federator::latency::{Latencies, Look},
 };
 
-/// What is under way of every deployment. A process that does not work remembers nothing: nobody would look at it.
+/// Open measurements of every deployment. A process without a running controller records nothing, because nothing would end a
+/// measurement.
 #[derive(Default)]
 pub(crate) struct Latency {
     under_way: Mutex<Latencies<ProjectKey>>,
@@ -24,27 +25,27 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Deployments are looked at from now on.
+    /// Starts recording: the controller runs from now on.
     pub(crate) fn begin(&self) {
         self.working.store(true, Ordering::Relaxed);
     }
 
-    /// A project's deployment was seen to ask for something new.
+    /// Records a changed spec of a project's deployment.
     pub(crate) fn changed(&self, key: &ProjectKey, uid: &str, now: Instant) {
         if self.working.load(Ordering::Relaxed) {
             self.lock().changed(key, uid, now);
         }
     }
 
-    /// A copy was seen with another report of its cell.
+    /// Records a changed report of the cell on a copy.
     pub(crate) fn reported(&self, key: &ProjectKey, now: Instant) {
         if self.working.load(Ordering::Relaxed) {
             self.lock().reported(key, now);
         }
     }
 
-    /// What was decided in a look that began at `began` has just been carried out. When that is, is read off the clock: nothing
-    /// is decided on it.
+    /// Records the end of a reconcile that began at `began`. The end is read off the clock here, because no decision depends on
+    /// it.
     pub(crate) fn looked(&self, key: &ProjectKey, look: &Look, began: Instant, metrics: &Metrics) {
         let ended = self.lock().looked(key, look, began, Now::read().instant);
         for (leg, took) in ended {
@@ -52,17 +53,17 @@ impl Latency {
         }
     }
 
-    /// A deployment is gone, or going.
+    /// Forgets a deployment that is gone or terminating.
     pub(crate) fn forget(&self, key: &ProjectKey) {
         self.lock().forget(key);
     }
 
-    /// A project is let go.
+    /// Forgets a project that is disengaged.
     pub(crate) fn forget_project(&self, project: &ProjectName) {
         self.lock().forget_where(|key| key.project == *project);
     }
 
-    /// How many deployments something is under way of.
+    /// Number of deployments with an open measurement.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.lock().len()

@@ -1,4 +1,4 @@
-//! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
+//! Controller of federation: writes the copy of each WorkloadDeployment on the hub, and the copy's status back to the project.
 
 pub(crate) mod blocked;
 pub(crate) mod latency;
@@ -62,13 +62,13 @@ use crate::{
     timing::Timing,
 };
 
-/// How long a repair waits that other deployments were faster to take from the budget.
+/// Requeue delay of a repair after other deployments have used up the budget.
 const RACE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long it is not asked again what keeps a namespace from going.
+/// Time for which the reason of a blocked namespace deletion is cached.
 const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
 
-/// Keeps the copies of the projects' deployments on the hub, and tells each deployment what became of its copy.
+/// Reconciles the hub copies of the projects' deployments, and reports on each deployment the state of its copy.
 pub(crate) struct Federator {
     pub(crate) hub: Arc<HubCache>,
     pub(crate) collector: Collector,
@@ -84,7 +84,7 @@ pub(crate) struct Federator {
     pub(crate) timing: Timing,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
-    /// What API servers have said of hub namespaces that do not go, and when.
+    /// Reasons why hub namespaces are not deleted, with the time of the read.
     pub(crate) namespaces_told: Mutex<BTreeMap<String, (Instant, String)>>,
 }
 
@@ -92,24 +92,24 @@ impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
     type Key = ProjectKey;
 
-    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key. What
-    ///    the hub's watches fail for is told meanwhile.
-    /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
-    /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
-    /// 4. Plans the writes. A plan with a repair is left for the next look if other deployments have used up the budget.
-    /// 5. Writes, except what another client takes back again and again, or the hub does not keep. If the first write is refused
-    ///    for a hub namespace or a copy that no cache shows, reads that object and plans once more.
-    /// 6. Reports on the deployment what hub or project refuse.
-    /// 7. Remembers what blocks delivery, and measures what has arrived.
+    /// 1. Waits until the caches of project and hub are filled. A filled cache enqueues every key. An outage of the hub is
+    ///    reported even before that.
+    /// 2. If the deployment is gone, deletes a copy that an unfinished write has recreated.
+    /// 3. Observes the deployment, its data, its copy, and the state of the copy in Karmada.
+    /// 4. Plans the writes. A plan with a repair is requeued if other deployments have used up the budget.
+    /// 5. Sends the writes, except those that another client reverts again and again, or that the hub does not store. If the
+    ///    first write is refused for a hub namespace or a copy that no cache shows, reads that object and plans again.
+    /// 6. Reports refusals of the hub or the project on the deployment.
+    /// 7. Records the blocker of the delivery, and measures the latency of what was delivered.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
-            // A look that was under way when the project was let go may have noted something of it after all.
+            // A reconcile that ran while the project was disengaged may have left an entry.
             self.note(key, &[], now);
             self.latency.forget(key);
             self.contests.forget(key);
             return Ok(Next::Await);
         };
-        // Most times that it judges are the hub's: of what was applied, scheduled and repaired.
+        // Most times in a plan are the hub's: of applies, scheduling and repairs.
         let now = now.on(hub.plane.connection().clock());
         let outage = outage(hub, &self.health, now);
         if !project.is_synced() || !hub.is_synced() && outage.is_none() {
@@ -157,13 +157,14 @@ impl Reconciler for Federator {
                 Err(error)
             }
             Err(Stopped { at: End::Remote, error }) => {
-                // A repair that is not taken is no trouble of its own: what it was to repair is told, and tried ever more rarely.
+                // A failed repair is not reported itself. The problem that it should repair is reported, and retried with
+                // back-off.
                 if plan.signals.iter().any(|signal| matches!(signal, Signal::Repaired(_))) {
                     self.note(key, &plan.signals, now);
                 } else {
                     self.report_hub(&project, key, &observed, (&error, failing), plan.signals, now).await?;
                 }
-                // A copy that has lost its label is in no cache: with it the next look deletes it.
+                // A copy without its label is in no cache. With the label restored, the next reconcile deletes it.
                 if matches!(error, Error::StillThere(_)) {
                     let deployment = &observed.deployment;
                     let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
@@ -177,7 +178,7 @@ impl Reconciler for Federator {
 }
 
 impl Federator {
-    /// Takes what a plan uses of the budgets. False if other deployments have used up that of repairs since it was observed.
+    /// Takes the plan's share of the budgets. False if other deployments have used up the budget of repairs since the snapshot.
     fn take_budgets(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, now: Now) -> bool {
         for signal in &plan.signals {
             if let Signal::Repaired(absence) = signal {
@@ -193,19 +194,19 @@ impl Federator {
         true
     }
 
-    /// Reads the object that no cache shows and that a refused write has met: a hub namespace, or a copy. True if it was read now,
-    /// and the plan is to be made again.
+    /// Reads the object behind a refused write that no cache shows: a hub namespace or a copy. True if it was read now, so that
+    /// the plan must be made again.
     async fn read_hidden(&self, observed: &mut Observed, stopped: &Stopped) -> Result<bool, Error> {
         if stopped.error.is_there_already("namespaces") && observed.hub_namespace_version.is_none() {
             self.read_namespace(observed).await?;
             return Ok(true);
         }
-        let is_in_the_way = stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
-        if is_in_the_way && observed.hidden_copy.is_none() { self.read_hidden_copy(observed).await } else { Ok(false) }
+        let is_conflict = stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
+        if is_conflict && observed.hidden_copy.is_none() { self.read_hidden_copy(observed).await } else { Ok(false) }
     }
 
-    /// Carries a plan out, but for what another client takes back again and again, or the server does not keep. Returns the number
-    /// of steps that were sent as well.
+    /// Carries a plan out, except writes that another client reverts again and again, or that the server does not store. Returns
+    /// the result and the number of steps that were sent.
     async fn carry_out(
         &self,
         project: &ProjectCache,
@@ -225,7 +226,7 @@ impl Federator {
         (done, sent)
     }
 
-    /// Reads what the hub namespace says now, and whose it is by that.
+    /// Reads the hub namespace, and updates its facts and the rival in the snapshot.
     async fn read_namespace(&self, observed: &mut Observed) -> Result<(), Error> {
         let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
         let namespace = namespace.unwrap_or_default();
@@ -237,7 +238,7 @@ impl Federator {
         Ok(())
     }
 
-    /// Reads the copy that no cache has; false if one has it, or there is none.
+    /// Reads a copy that no cache shows. False if the cache has the copy, or if there is none.
     async fn read_hidden_copy(&self, observed: &mut Observed) -> Result<bool, Error> {
         let deployment = &observed.deployment;
         let is_read = observed.copy.is_none() && deployment.metadata.deletion_timestamp.is_none();
@@ -252,7 +253,8 @@ impl Federator {
         Ok(observed.hidden_copy.is_some())
     }
 
-    /// Reports a write that the project has not taken: once it has outlasted the grace as such, before as the plan has it.
+    /// Reports a refusal by the project. After the grace period the refusal itself is reported, before that the plan's own
+    /// report.
     async fn report_project(
         &self,
         project: &ProjectCache,
@@ -262,20 +264,20 @@ impl Federator {
         (error, failing): (&Error, Duration),
         now: Now,
     ) {
-        // What was judged is another by now, or the report itself is refused.
+        // A live read shows a changed object, or the report itself is refused.
         let is_moot = |write: &Write<Project>| write.reports() || write.op.is_look();
         let is_moot = matches!(plan.steps.get(sent), Some(Step::Local(write)) if is_moot(write));
-        let told = hub_trouble::project_refused(observed, error.words_in_project(), failing, now.time);
-        let is_due = told.is_some();
-        let plan = told.unwrap_or(plan);
-        // A project that does not answer is asked no more, unless that has lasted: a webhook that hangs looks the same.
+        let refusal = hub_trouble::project_refused(observed, error.words_in_project(), failing, now.time);
+        let is_due = refusal.is_some();
+        let plan = refusal.unwrap_or(plan);
+        // A project that does not answer gets no more requests before the grace period ends. A hanging webhook looks the same.
         if is_due || !is_moot && !is_silence(error) {
             report(&project.plane, &plan, &self.metrics).await;
         }
         self.note(key, &plan.signals, now);
     }
 
-    /// Reports a call that the hub has not answered as it should. `signals`: those of the plan, where it is nothing to report.
+    /// Reports a failed call to the hub. If the failure is not worth a report, records the `signals` of the plan.
     async fn report_hub(
         &self,
         project: &ProjectCache,
@@ -286,20 +288,20 @@ impl Federator {
         now: Now,
     ) -> Result<(), Error> {
         if let Some(trouble) = self.trouble_of(error, observed, failing) {
-            return self.tell(project, key, observed, trouble, now).await;
+            return self.report_trouble(project, key, observed, trouble, now).await;
         }
         self.note(key, &signals, now);
         Ok(())
     }
 
-    /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when another client
-    /// was merely faster.
+    /// Returns the cause of a failed call to the hub, its message, and the time waited for it. `None` if another client was only
+    /// faster.
     fn trouble_of(&self, error: &Error, observed: &Observed, failing: Duration) -> Option<(Cause, String, Duration)> {
         let lasts = self.timing.outlasts_grace(failing);
         let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
         let waited = if lasts { waited.max(failing) } else { waited };
         let cause = match (error, error.class()) {
-            // What a live read finds, and no watch shows.
+            // A live read finds the object, and no watch shows it.
             (Error::StillThere(_), _) => {
                 let deployment = &observed.deployment;
                 let namespace =
@@ -315,14 +317,14 @@ impl Federator {
             (_, Class::Retry | Class::Unauthenticated) => Cause::Unavailable,
             (_, Class::Forbidden | Class::Invalid | Class::Gone | Class::Conflict) => Cause::Refused,
         };
-        // What an API server says of the object itself helps whoever wrote it; what it says of us, and of its own webhooks and
-        // addresses, is for the platform's log.
+        // The API server's message about the object helps its author. Messages about the operator, webhooks and addresses belong
+        // in the platform's log.
         let words = error.words_for_tenants();
         Some((cause, words, waited))
     }
 
-    /// Tells on a deployment what keeps the hub from taking what was decided, and remembers it.
-    async fn tell(
+    /// Reports a failure of the hub on a deployment, and records it as the blocker of the delivery.
+    async fn report_trouble(
         &self,
         project: &ProjectCache,
         key: &ProjectKey,
@@ -331,20 +333,20 @@ impl Federator {
         now: Now,
     ) -> Result<(), Error> {
         let mut trouble = hub_trouble::lasting(observed, cause, words);
-        // One write without an answer is no outage yet; one after another is.
+        // One write without an answer is no outage. Repeated ones are.
         if !trouble.lasted.is_zero() || self.timing.outlasts_grace(waited) {
             trouble.lasted = trouble.lasted.max(waited);
         }
-        let mut told = hub_trouble::told(observed, &trouble, now.time);
-        record("hub-trouble", key, observed, now, &told);
-        let (done, _) = self.carry_out(project, key, observed, &mut told, now).await;
-        self.note(key, &told.signals, now);
+        let mut report = hub_trouble::told(observed, &trouble, now.time);
+        record("hub-trouble", key, observed, now, &report);
+        let (done, _) = self.carry_out(project, key, observed, &mut report, now).await;
+        self.note(key, &report.signals, now);
         done?;
         Ok(())
     }
 
-    /// What the hub says of a deployment's namespace there, which does not go. All deployments of a namespace are told the
-    /// same; it is asked for once a minute.
+    /// Returns the hub's reason why a deployment's namespace there is not deleted. All deployments of a namespace get the same
+    /// text, which is read once a minute.
     async fn namespace_words(&self, observed: &Observed, now: Now) -> String {
         let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
         let namespace = namespace.unwrap_or_default();
@@ -353,23 +355,23 @@ impl Federator {
         if let Some((_, words)) = known.filter(fresh) {
             return words;
         }
-        // That nothing is answered is no reason to say nothing.
+        // Without an answer a default text is used.
         let found = self.hub.plane.read::<Namespace>("", &namespace).await.ok().flatten();
         let words = found.as_ref().and_then(hub_trouble::namespace_words);
         let words =
             words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more"));
-        let mut told = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.retain(|_, known| fresh(known));
-        told.insert(namespace, (now.instant, words.clone()));
+        let mut all = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, known| fresh(known));
+        all.insert(namespace, (now.instant, words.clone()));
         words
     }
 
-    /// Records what blocks a deployment.
+    /// Records the blocker of a deployment.
     fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
         blocked::tell(&self.metrics, &self.blocked.note(key, signals, now.instant));
     }
 
-    /// Measures the legs that what was carried out has ended.
+    /// Measures the legs of federation that the plan has ended.
     fn measure(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, began: Now) {
         if observed.deployment.metadata.deletion_timestamp.is_some() {
             return self.latency.forget(key);
@@ -377,14 +379,14 @@ impl Federator {
         self.latency.looked(key, &Look::of(observed, plan), began.instant, &self.metrics);
     }
 
-    /// Everything that is known about one deployment, each object looked up once.
+    /// Returns the snapshot of one deployment. Each object is read once.
     fn observe(&self, project: &ProjectCache, key: &ProjectKey, packed: &PackedDeployment, now: Now) -> Observed {
         let hub = &self.hub;
         let (place, deployment) = (&key.object, packed.open());
         let namespace_uid = project.namespace_uid(&place.namespace);
         let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
         let copy = hub.copy(&ObjectKey::new(&namespace, &place.name));
-        // Of data that is not known as it is at present nothing is said but that.
+        // While the companions are not current, only their failing watch is reported.
         let knows_data = packed.references().is_empty() || !companions_fail(hub, &self.health, now);
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada() && knows_data);
         let (blocked, timing) = (&self.blocked, self.timing);
@@ -423,8 +425,8 @@ impl Federator {
         }
     }
 
-    /// What is known of what a deployment refers to; `both`: it and its copy. Of the companions, only what this deployment
-    /// sees of them: others may use them by the thousands.
+    /// Returns the snapshot of a deployment's data. `both` are the deployment and its copy. Of a companion it contains only the
+    /// part for this deployment, because thousands of others may use it.
     fn observe_data(
         &self,
         project: &ProjectCache,
@@ -438,7 +440,7 @@ impl Federator {
         let promised = both.into_iter().flatten();
         let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
         let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
-        // What its tenant may write does not count.
+        // Only the copy counts, because the tenant may write the annotation of the deployment.
         let [_, copy] = both;
         let need = |data_ref: &DataRef| Need {
             refers: references.iter().any(|of| of.data_ref == *data_ref),
@@ -462,7 +464,7 @@ impl Federator {
         View { limits: self.limits, sources, companions, promised: promised.into_iter().collect(), late }
     }
 
-    /// What Karmada made of a copy, and of the companions that it expects.
+    /// Returns the state in Karmada of a copy and of the companions that it expects.
     fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
         let hub = &self.hub;
         let written = hub.copies.get(&ObjectKey::new(namespace, &copy.name_any())).and_then(|copy| copy.written());

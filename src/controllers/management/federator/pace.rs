@@ -1,8 +1,8 @@
-//! How fast the large deployments of one namespace are written on the hub.
+//! Rate limit for writing the large deployments of one namespace on the hub.
 //!
-//! Hub, Karmada and cells serve all tenants, and what a deployment costs them grows with the entries of its template: each write
-//! has an API server compare who owns each entry. On two cores for all of them, deployments of 4,096 entries together that are
-//! written at once keep them busy for a minute, and another tenant's Workload takes 30 s.
+//! Hub, Karmada and cells serve all tenants. The cost of a deployment grows with the entries of its template, because for each
+//! write an API server compares the owners of each entry. Measured on two cores for all of them: deployments with 4,096 entries
+//! in total, written at once, keep them busy for a minute. Another tenant's Workload then takes 30 s.
 
 use std::{
     collections::HashMap,
@@ -13,19 +13,19 @@ use std::{
 use crate::controllers::management::wiring::queues::ProjectKey;
 use crate::{api::compute::InstanceTemplateSpec, plan::limits};
 
-/// Entries up to which a template costs little beside the rest of a deployment. Ordinary ones are never held back.
+/// Maximum number of entries of an ordinary template. Its cost is small, so it is never delayed.
 const ORDINARY: usize = 16;
 
-/// Entries beyond that which may be written in a second, of one namespace.
+/// Entries above the ordinary number that one namespace may write in a second.
 const RATE: u32 = 64;
 
-/// Entries that may be written at once where none were for a while: those of the largest template.
+/// Entries that a namespace may write at once after a pause: those of the largest template.
 const BURST: u32 = 512;
 
-/// How long after it has come a turn is kept that is not taken.
+/// Time for which an unused turn is kept after it has come.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// How long after it was taken a turn is still taken: one look may write twice.
+/// Time for which a taken turn remains valid, because one reconcile may write twice.
 const SAME_LOOK: Duration = Duration::from_secs(1);
 
 /// Turns of the large deployments of each namespace.
@@ -34,22 +34,22 @@ pub(crate) struct Pace(Mutex<HashMap<(String, String), Turns>>);
 
 #[derive(Default)]
 struct Turns {
-    /// When all that was granted will have been paid for.
+    /// Time at which all granted entries are within the rate.
     paid: Option<Instant>,
-    /// Whose turn comes when, by the name of the deployment.
+    /// Turns by the name of the deployment.
     granted: HashMap<String, Turn>,
 }
 
 #[derive(Clone, Copy)]
 enum Turn {
-    /// It comes, or has come, at this time.
+    /// The turn comes, or came, at this time.
     At(Instant),
-    /// It was taken at this time.
+    /// The turn was taken at this time.
     Taken(Instant),
 }
 
 impl Pace {
-    /// Returns how long a write of a deployment with this template would wait for its turn. `None` if it does not wait.
+    /// Returns the time until the turn of a deployment with this template. `None` if it need not wait.
     pub(crate) fn wait(&self, key: &ProjectKey, template: &InstanceTemplateSpec, now: Instant) -> Option<Duration> {
         let beyond = beyond(template)?;
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl Pace {
         turns.comes(&key.object.name, beyond, now).0.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
-    /// Takes the turn of a deployment with this template if it has come, and else its place in the row.
+    /// Takes the turn of a deployment with this template if it has come. Otherwise reserves its place in the queue.
     pub(crate) fn take(&self, key: &ProjectKey, template: &InstanceTemplateSpec, now: Instant) {
         let Some(beyond) = beyond(template) else { return };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl Pace {
     }
 }
 
-/// Returns the entries of a template that are held back. `None` for an ordinary one.
+/// Returns the entries of a template above the ordinary number. `None` for an ordinary template.
 fn beyond(template: &InstanceTemplateSpec) -> Option<u32> {
     let beyond = limits::entries(&template.spec).saturating_sub(ORDINARY);
     u32::try_from(beyond).ok().filter(|beyond| *beyond > 0)
@@ -77,8 +77,8 @@ fn namespace(key: &ProjectKey) -> (String, String) {
 }
 
 impl Turns {
-    /// Returns when the turn of a deployment comes, and when all that is granted with it will have been paid for, unless it has
-    /// its place in the row already.
+    /// Returns the time of a deployment's turn, and the new value of `paid`. That value is `None` if the deployment has its place
+    /// in the queue already.
     fn comes(&self, name: &str, beyond: u32, now: Instant) -> (Instant, Option<Instant>) {
         match self.granted.get(name) {
             Some(Turn::Taken(at)) if *at + SAME_LOOK > now => (*at, None),
@@ -100,7 +100,7 @@ impl Turns {
         }
     }
 
-    /// Drops turns that are over; true if there is nothing left to remember.
+    /// Drops turns that are over. True if none is left and all entries are paid.
     fn is_over(&mut self, now: Instant) -> bool {
         self.granted.retain(|_, turn| match turn {
             Turn::At(at) => *at + KEPT > now,
@@ -121,7 +121,7 @@ mod tests {
         ProjectKey::new(&ProjectName::new(project), namespace, &format!("web-{n}"))
     }
 
-    /// Takes the turn of a deployment as a look does. Returns how long it waits.
+    /// Takes the turn of a deployment as a reconcile does. Returns its wait.
     fn take(pace: &Pace, key: &ProjectKey, template: &InstanceTemplateSpec, now: Instant) -> Duration {
         let wait = pace.wait(key, template, now).unwrap_or_default();
         pace.take(key, template, now);
@@ -138,12 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn pace_of_large_deployments_is_the_same_however_many_there_are() {
+    fn pace_with_many_large_deployments_keeps_the_rate() {
         let (pace, began, large) = (Pace::default(), Instant::now(), template(127));
         let mut waits: Vec<(usize, Duration)> = Vec::new();
         for n in 0..32 {
             let wait = take(&pace, &key("p", "ns", n), &large, began);
-            assert_eq!(take(&pace, &key("p", "ns", n), &large, began), wait, "a look in between changes nothing: {n}");
+            assert_eq!(
+                take(&pace, &key("p", "ns", n), &large, began),
+                wait,
+                "a repeated reconcile changes nothing: {n}"
+            );
             assert_eq!(!wait.is_zero(), n >= 4, "{n}");
             waits.push((n, wait));
         }
@@ -158,11 +162,11 @@ mod tests {
         assert_eq!(take(&pace, &key("p", "ns", 0), &large, later), Duration::ZERO);
         assert_eq!(pace.0.lock().unwrap().len(), 1);
         assert_eq!(take(&pace, &key("p", "other", 0), &large, later + KEPT), Duration::ZERO);
-        assert_eq!(pace.0.lock().unwrap().len(), 1, "what is over is forgotten");
+        assert_eq!(pace.0.lock().unwrap().len(), 1, "turns that are over are forgotten");
     }
 
     #[test]
-    fn pace_holds_back_no_ordinary_deployment_and_no_other_namespace() {
+    fn pace_with_ordinary_deployments_or_another_namespace_has_no_wait() {
         let (pace, now) = (Pace::default(), Instant::now());
         for n in 0..1000 {
             assert_eq!(take(&pace, &key("p", "ns", n), &template(15), now), Duration::ZERO);

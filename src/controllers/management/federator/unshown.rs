@@ -1,4 +1,4 @@
-//! Instances that run and that their project's API server does not take, for the deployments that report it.
+//! Running Instances that their project's API server refuses. Their deployments report them.
 
 use std::{
     collections::BTreeMap,
@@ -12,16 +12,16 @@ use crate::{
     timing::Timing,
 };
 
-/// The words of a refusal, by the name of the Instance.
+/// Messages of the refusals, by the name of the Instance.
 type Refused = BTreeMap<Arc<str>, String>;
 
-/// What projects do not take of Instances, by deployment.
+/// Registry of the Instances that projects refuse, by deployment.
 #[derive(Default)]
 pub(crate) struct UnshownInstances(Mutex<BTreeMap<ProjectKey, Refused>>);
 
 impl UnshownInstances {
-    /// Notes that the project does not take an Instance of a deployment; `None` if it does, or none is to be shown. Returns true if
-    /// the deployment has to report something else.
+    /// Records the project's refusal of an Instance of a deployment. `None` if the project accepts it, or if none is to be shown.
+    /// Returns true if the report of the deployment changes.
     pub(crate) fn note(
         &self,
         deployment: &ProjectKey,
@@ -44,7 +44,7 @@ impl UnshownInstances {
         changed
     }
 
-    /// What the project does not take of a deployment's Instances.
+    /// Returns the Instances of a deployment that the project refuses.
     pub(crate) fn of(&self, deployment: &ProjectKey) -> Option<Unshown> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = all.get(deployment)?;
@@ -57,9 +57,9 @@ impl UnshownInstances {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(deployment);
     }
 
-    /// Forgets a project that is let go.
+    /// Forgets a project that is disengaged.
     pub(crate) fn forget_project(&self, project: &ProjectName) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|of, _| of.project != *project);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| key.project != *project);
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unshown_instances_are_known_by_deployment_until_they_are_shown() {
+    fn unshown_instance_is_reported_on_deployment_until_it_is_shown() {
         let (unshown, timing) = (UnshownInstances::default(), Timing::default());
         let web = ProjectKey::new(&ProjectName::new("shop"), "ns", "web-p-dfw");
         let failure = |seconds| Failure {
@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(unshown.of(&web).map(|of| (of.first, of.count)), Some(("web-p-dfw-0".to_owned(), 2)));
         assert!(unshown.note(&web, &names[0], None, &timing) && unshown.note(&web, &names[1], None, &timing));
         assert_eq!(unshown.of(&web), None);
-        assert!(unshown.0.lock().unwrap().is_empty(), "nothing is kept of what is shown");
+        assert!(unshown.0.lock().unwrap().is_empty(), "a shown Instance has no entry");
     }
 }

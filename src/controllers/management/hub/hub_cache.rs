@@ -1,4 +1,4 @@
-//! What is known of the hub.
+//! Caches of the hub.
 
 use std::{
     collections::BTreeSet,
@@ -8,8 +8,8 @@ use std::{
 use kube::ResourceExt;
 
 use crate::controllers::management::wiring::index::{
-    Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
-    origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
+    Index, city_index, copy_city, held_index, held_indices, label_city, namespace_index, on_indices,
+    origin_deployment_index, origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
 };
 use crate::{
     api::{
@@ -44,14 +44,13 @@ use crate::{
                 projection,
             },
             referenced_data::foreign_claim::ForeignClaim,
-            triggers::copy_city,
         },
         ownership,
         references::annotated,
     },
 };
 
-/// Uids of the members; absent where one says none.
+/// Uids of the member cells. `None` if a member has no uid.
 type Members = Option<Shared<BTreeSet<String>>>;
 
 /// The hub's caches.
@@ -61,34 +60,33 @@ pub(crate) struct HubCache {
     pub(crate) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
     pub(crate) copies: Arc<Store<PackedDeployment, Index>>,
-    /// Policies with the names that ours have, by [`namespace_index`], by city and by phase.
+    /// Policies with the name of a city policy, by [`namespace_index`], by city and by phase.
     pub(crate) policies: Arc<Store<PropagationPolicy, Index>>,
-    /// What the cells wrote back: by the project that it says it belongs to ([`project_index`]), by the namespace there
-    /// ([`origin_namespace_index`]), by the deployment there ([`origin_deployment_index`]), and by the place that its
-    /// projection would have ([`origin_place_index`]).
+    /// Instances that the cells wrote back. Their labels name the project ([`project_index`]), the namespace there
+    /// ([`origin_namespace_index`]) and the deployment there ([`origin_deployment_index`]). They are also indexed by the place of
+    /// their projection ([`origin_place_index`]).
     pub(crate) instances: Arc<Store<PackedInstance, Index>>,
     /// Companions, by [`namespace_index`] and [`others_index`].
     companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
-    /// What Karmada made of deployments and companions, by [`namespace_index`], [`held_indices`], [`on_indices`] and
-    /// [`others_index`].
+    /// Bindings of deployments and companions, by [`namespace_index`], [`held_indices`], [`on_indices`] and [`others_index`].
     pub(crate) bindings: Arc<Store<BindingFacts, Index>>,
     /// Member clusters, by city.
     pub(crate) clusters: Arc<Store<ClusterFacts, Index>>,
-    /// The members that they are, after so many changes.
+    /// Members, with the number of changes of the clusters that they include.
     members: Mutex<Option<(u64, Members)>>,
-    /// Claims whose policy is gone, as the last sweep has found.
+    /// Claims of policies that are gone, by the last sweep.
     abandoned: Mutex<ForeignClaims>,
 }
 
-/// Claims of policies that are not a city's, by hub namespace.
+/// Claims of policies that are not the policy of a city, with their hub namespace.
 pub(crate) type ForeignClaims = BTreeSet<(String, ForeignClaim)>;
 
-/// Whether a policy's name is that of a city policy.
+/// True if the policy has the name of a city policy.
 fn may_be_city_policy(policy: &ObjectKey) -> bool {
     HubNamespace::parse(&policy.namespace).is_some() && CityPolicyName::parse(&policy.name).is_some()
 }
 
-/// Whether a binding's name is that of a template of ours.
+/// True if the binding has the name of the binding of one of our templates.
 fn may_be_ours(binding: &ObjectKey) -> bool {
     HubNamespace::parse(&binding.namespace).is_some() && Template::of_binding(&binding.name) != Template::Foreign
 }
@@ -111,7 +109,7 @@ impl HubCache {
             })),
             instances: Arc::new(Store::new(|key, instance: &PackedInstance| {
                 let instance: &Instance = instance;
-                // What waits until a Cluster or a binding says more.
+                // Instances that wait for a change of a Cluster or a binding.
                 let asked = ownership::asking_cell(instance).is_some() || dead_claim::is_waiting(instance);
                 let owner = ownership::controller_of(instance).filter(|_| asked);
                 let of_owner = owner.map(|owner| Index::AskedOf(key.namespace.to_string(), owner.name.clone()));
@@ -149,12 +147,12 @@ impl HubCache {
         self.companions.get(kind)
     }
 
-    /// One companion.
+    /// Returns one companion.
     pub(crate) fn companion(&self, namespace: &str, data_ref: &DataRef) -> Option<Arc<CompanionFacts>> {
         self.companions(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name))
     }
 
-    /// Whether a namespace holds anything that a project has brought there; of a companion without known users nobody says so.
+    /// True if a namespace contains objects of a project. A companion without known users does not count.
     pub(crate) fn has_content(&self, namespace: &str) -> bool {
         let index = namespace_index(namespace);
         let holds = |kind| {
@@ -164,25 +162,25 @@ impl HubCache {
         self.has_copies(namespace) || SourceKind::ALL.into_iter().any(holds)
     }
 
-    /// True if a namespace holds a copy of a deployment, or one that nobody can read.
+    /// True if a namespace contains a copy of a deployment, readable or not.
     pub(crate) fn has_copies(&self, namespace: &str) -> bool {
         self.copies.count_by_index(&namespace_index(namespace)) > 0 || self.copies.has_unreadable(namespace)
     }
 
-    /// The copy of a deployment.
+    /// Returns the copy of a deployment.
     pub(crate) fn copy(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
         self.copies.get(key).map(|copy| copy.open())
     }
 
-    /// What Karmada made of a deployment's copy.
+    /// Returns the binding of a deployment's copy.
     pub(crate) fn binding_of(&self, namespace: &str, copy: &str) -> Option<Arc<BindingFacts>> {
         self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
     }
 
-    /// Uid of the cell that Karmada has bound a copy's deployment to.
+    /// Returns the uid of the cell that Karmada has bound the Instance's deployment to.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the cell is not known.
     pub(crate) fn cell_of(&self, instance: &Instance) -> Result<String, Unbound> {
         if !self.knows_karmada() {
             return Err(Unbound::Unseen);
@@ -200,12 +198,12 @@ impl HubCache {
         facts.and_then(|facts| facts.cell.clone()).ok_or_else(|| Unbound::Unnamed(cluster.clone()))
     }
 
-    /// Uids of the cells that are members and not given up; absent while they are not known, or where one has none.
+    /// Returns the uids of the cells that are members and not given up. `None` while they are unknown, or if a member has no uid.
     pub(crate) fn members(&self) -> Members {
         if !self.knows_karmada() || self.clusters.has_unreadable("") {
             return None;
         }
-        // Each look at an Instance asks, and there may be a thousand Clusters, which hardly ever change.
+        // Each reconcile of an Instance reads the members. There may be a thousand Clusters, which rarely change.
         let changes = self.clusters.changes();
         let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|(of, _)| *of != changes) {
@@ -215,7 +213,7 @@ impl HubCache {
         known.as_ref().and_then(|(_, members)| members.clone())
     }
 
-    /// Instances that were written back by nobody who is a member; none while the members are not known.
+    /// Returns Instances that no member cell has written back. Empty while the members are unknown.
     pub(crate) fn instances_of_no_member(&self) -> Vec<Arc<PackedInstance>> {
         let Some(members) = self.members() else { return Vec::new() };
         let is_of_none = |instance: &Arc<PackedInstance>| {
@@ -224,7 +222,7 @@ impl HubCache {
         self.instances.values().into_iter().filter(is_of_none).collect()
     }
 
-    /// Whether everything is known that federation reads of the hub.
+    /// True if all caches of the hub that federation needs are filled.
     pub(crate) fn is_synced(&self) -> bool {
         self.namespaces.is_synced()
             && self.copies.is_synced()
@@ -232,14 +230,15 @@ impl HubCache {
             && self.companions.values().all(|of_kind| of_kind.is_synced())
     }
 
-    /// The clusters that carry a city's label.
+    /// Returns the clusters that have a city's label.
     pub(crate) fn clusters_of(&self, city: &CityCode) -> Vec<String> {
         self.clusters.keys_by_index(&Index::Cluster(city.clone())).into_iter().map(|key| key.name.to_string()).collect()
     }
 
-    /// Where a city is, for its policy in a namespace; `copies` are its deployments there. Absent while it is not known.
+    /// Returns the clusters of a city for its policy in a namespace. `copies` are its deployments there. `None` while the
+    /// clusters are unknown.
     pub(crate) fn place_of(&self, city: &CityCode, namespace: &str, copies: &[ObjectKey]) -> Option<guard::Observed> {
-        // What cannot be read is somewhere all the same.
+        // An unreadable Cluster or binding may be one of the city's.
         if !self.knows_karmada() || self.clusters.has_unreadable("") || self.bindings.has_unreadable(namespace) {
             return None;
         }
@@ -264,7 +263,7 @@ impl HubCache {
         Some(place)
     }
 
-    /// What cannot be read, so that nobody knows where cities are in a namespace, in words; nothing when all can.
+    /// Message about an unreadable object that hides the clusters of cities in a namespace. `None` if all can be read.
     pub(crate) fn hides_places(&self, namespace: &str) -> Option<String> {
         let clusters = self.clusters.unreadable_in("").into_iter().map(|name| format!("Cluster {name}"));
         let bindings = self.bindings.unreadable_in(namespace).into_iter();
@@ -272,7 +271,7 @@ impl HubCache {
         Some(format!("it waits, for this operator cannot read {hidden}, and where cities are cannot be known"))
     }
 
-    /// What a namespace shows of the way from claims to dependencies.
+    /// Returns the state of a namespace's migration from claims to dependencies.
     pub(crate) fn migration(&self, namespace: &str) -> migration::Observed {
         let mut observed = migration::Observed::default();
         for copy in self.copies.by_index(&namespace_index(namespace)) {
@@ -299,15 +298,15 @@ impl HubCache {
         observed
     }
 
-    /// Keeps the gauge of how far policies are on their way from claims to dependencies.
+    /// Updates the gauge of policies by phase of the migration from claims to dependencies.
     pub(crate) fn count_phases(&self, metrics: &Metrics) {
         for phase in Phase::ALL {
             metrics.policies(phase.label(), self.policies.count_by_index(&Index::InPhase(phase)));
         }
     }
 
-    /// Who uses what in a namespace of the hub, where policies that claim bring each object to one city alone; nothing
-    /// where it follows its users, or where that is not known.
+    /// Returns the data in use in a namespace of the hub, if policies that claim bring each object to one city only. `None` if
+    /// dependencies bring the data to all its users, or if the caches are not filled.
     pub(crate) fn claimed(&self, namespace: &str, propagation: Propagation) -> Option<Vec<InUse>> {
         if !self.is_synced() {
             return None;
@@ -325,18 +324,18 @@ impl HubCache {
         Some(used.collect())
     }
 
-    /// Whether the policy is known to be gone that has claimed something in a namespace; each sweep asks.
+    /// True if the policy of a claim in a namespace is known to be gone. Each sweep checks that.
     pub(crate) fn is_abandoned(&self, namespace: &str, claim: &ForeignClaim) -> bool {
         let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
         abandoned.contains(&(namespace.to_owned(), claim.clone()))
     }
 
-    /// Keeps what a sweep has found of that.
+    /// Stores the claims of policies that a sweep has found to be gone.
     pub(crate) fn set_abandoned_claims(&self, claims: ForeignClaims) {
         *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner) = claims;
     }
 
-    /// How many companions, and bindings of such, a policy claims.
+    /// Returns the number of companions and of their bindings that a policy claims.
     pub(crate) fn claims_left(&self, namespace: &str, policy: &str) -> usize {
         let index = namespace_index(namespace);
         let companions: Vec<_> = self.companions.values().flat_map(|of_kind| of_kind.by_index(&index)).collect();
@@ -344,12 +343,12 @@ impl HubCache {
         migration::claims_left(policy, companions.iter().map(AsRef::as_ref), bindings.iter().map(AsRef::as_ref))
     }
 
-    /// Whether what Karmada makes of things is known as it is at present.
+    /// True if the caches of bindings, clusters, policies and copies are current.
     pub(crate) fn knows_karmada(&self) -> bool {
         self.bindings.is_live() && self.clusters.is_live() && self.policies.is_live() && self.copies.is_live()
     }
 
-    /// True if the copies of ConfigMaps and Secrets are known as they are at present.
+    /// True if the caches of companions are current.
     pub(crate) fn knows_companions(&self) -> bool {
         SourceKind::ALL.iter().all(|kind| self.companions(*kind).is_live())
     }

@@ -27,10 +27,10 @@ fn instance(name: &str, asking: Option<&str>) -> Instance {
 }
 
 #[tokio::test]
-async fn what_a_cell_asks_for_is_found_by_its_deployment_and_with_all_others() {
+async fn hub_cache_instance_that_a_cell_asks_for_is_indexed_by_deployment() {
     let hub = hub();
-    for of in [instance("web-0", Some("cell")), instance("web-1", None)] {
-        hub.instances.observe(Incoming::new(&of, Some(PackedInstance::of_hub(of.clone()))));
+    for instance in [instance("web-0", Some("cell")), instance("web-1", None)] {
+        hub.instances.observe(Incoming::new(&instance, Some(PackedInstance::of_hub(instance.clone()))));
     }
     let names = |index: &Index| -> Vec<String> {
         hub.instances.by_index(index).iter().map(|instance| instance.name_any()).collect()
@@ -41,8 +41,8 @@ async fn what_a_cell_asks_for_is_found_by_its_deployment_and_with_all_others() {
 }
 
 #[tokio::test]
-async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() {
-    // What it refers to is not there yet: nothing has been promised to it.
+async fn hub_cache_data_in_use_is_known_only_in_namespaces_where_policies_claim() {
+    // The data of this copy does not exist yet, and nothing was promised to it.
     let copy = |name: &str, leaving: bool| {
         let mut copy: WorkloadDeployment = serde_json::from_value(json!({
             "metadata": {
@@ -76,7 +76,7 @@ async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() 
         Incoming::new(&policy, Some(policy.clone()))
     };
     let hub = hub();
-    assert!(hub.claimed("ns-1", Propagation::Selectors).is_none(), "nobody knows yet");
+    assert!(hub.claimed("ns-1", Propagation::Selectors).is_none(), "the caches are not filled");
     hub.namespaces.replace(Vec::new(), 1);
     hub.copies.replace(vec![copy("web", false), copy("old", true)], 1);
     for kind in SourceKind::ALL {
@@ -86,40 +86,39 @@ async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() 
     let workloads = |namespace: &str, propagation| {
         let used = hub.claimed(namespace, propagation)?;
         let db = DataRef::secret("db");
-        Some(used.into_iter().filter(|of| of.data.contains(&db)).map(|of| of.workload).collect::<Vec<_>>())
+        Some(used.into_iter().filter(|copy| copy.data.contains(&db)).map(|copy| copy.workload).collect::<Vec<_>>())
     };
     assert_eq!(
         workloads("ns-1", Propagation::Dependencies),
         Some(vec!["web".to_owned()]),
-        "one that goes uses nothing"
+        "a terminating copy uses nothing"
     );
     assert_eq!(workloads("ns-2", Propagation::Dependencies), None, "no policy claims there");
     hub.policies.observe(policy(true));
-    assert_eq!(workloads("ns-1", Propagation::Dependencies), None, "everything follows its users");
+    assert_eq!(workloads("ns-1", Propagation::Dependencies), None, "dependencies bring everything");
     assert_eq!(workloads("ns-1", Propagation::Selectors), Some(vec!["web".to_owned()]));
 }
 
-/// Found by reading: one Cluster that could not be read kept every new city of every tenant waiting for a policy that was "not
-/// there yet".
+/// One unreadable Cluster made every new city of every tenant wait for a policy that was "not there yet".
 #[tokio::test]
-async fn what_hides_where_cities_are_is_named() {
+async fn hub_cache_unreadable_object_that_hides_cities_is_named() {
     let hub = hub();
     assert_eq!(hub.hides_places("ns-1"), None);
     let key = ObjectKey::new("ns-1", "web-workloaddeployment");
     hub.bindings.observe(Incoming { key, uid: "b".into(), version: 2, value: None });
-    let said = hub.hides_places("ns-1").unwrap();
-    assert!(said.contains("cannot read ResourceBinding ns-1/web-workloaddeployment"), "{said}");
-    assert_eq!(hub.hides_places("ns-2"), None, "that is a matter of its namespace");
+    let message = hub.hides_places("ns-1").unwrap();
+    assert!(message.contains("cannot read ResourceBinding ns-1/web-workloaddeployment"), "{message}");
+    assert_eq!(hub.hides_places("ns-2"), None, "a binding hides only its own namespace");
     let key = ObjectKey::new("", "cell-dfw");
     hub.clusters.observe(Incoming { key, uid: "c".into(), version: 2, value: None });
     for namespace in ["ns-1", "ns-2"] {
-        let said = hub.hides_places(namespace).unwrap();
-        assert!(said.contains("cannot read Cluster cell-dfw"), "{said}");
+        let message = hub.hides_places(namespace).unwrap();
+        assert!(message.contains("cannot read Cluster cell-dfw"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn where_a_city_is_nobody_knows_while_something_of_it_cannot_be_read() {
+async fn hub_cache_place_of_city_is_unknown_while_a_related_object_is_unreadable() {
     let binding = |name: &str| {
         let facts: ResourceBinding = serde_json::from_value(json!({
             "metadata": {
@@ -149,12 +148,12 @@ async fn where_a_city_is_nobody_knows_while_something_of_it_cannot_be_read() {
     let hub = known();
     assert_eq!(place(&hub).map(|place| place.on), Some(on.clone()));
     assert!(hub.members().is_some());
-    // An object of the list that says not even its name counts like any other.
+    // An object of the list without a name counts as any other.
     for (what, cluster, is_of_bindings, namespace, hides) in [
         ("its own Cluster", "cell-dfw", false, "", true),
         ("another Cluster, which may be the city's", "cell-ord", false, "", true),
         ("a Cluster without a name", "", false, "", true),
-        ("a binding beside its own", "api-workloaddeployment", true, "ns-1", true),
+        ("another binding of the namespace", "api-workloaddeployment", true, "ns-1", true),
         ("one in another namespace", "api-workloaddeployment", true, "ns-2", false),
     ] {
         let hub = known();
@@ -165,9 +164,9 @@ async fn where_a_city_is_nobody_knows_while_something_of_it_cannot_be_read() {
             hub.clusters.observe(Incoming { key: key.clone(), uid: "c".into(), version: 3, value: None });
         }
         assert_eq!(place(&hub).is_none(), hides, "{what}");
-        assert_eq!(hub.members().is_none(), !is_of_bindings, "{what}: who is a member");
-        assert_eq!(hub.hides_places("ns-1").is_some(), hides, "{what}: it is told");
-        // What is gone hides nothing, and the Cluster of the city is another matter.
+        assert_eq!(hub.members().is_none(), !is_of_bindings, "{what}: the members");
+        assert_eq!(hub.hides_places("ns-1").is_some(), hides, "{what}: it is named");
+        // A deleted object hides nothing.
         if is_of_bindings {
             hub.bindings.forget(&key, "x");
         } else {

@@ -1,4 +1,4 @@
-//! An outage of the hub brings no event to anybody: who has to say that nothing is heard any more is called by the clock.
+//! Detection of hub outages. An outage causes no event, so a timer enqueues the deployments that must report it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,15 +14,14 @@ use crate::{
     plan::{Kind, management::federator::federate::Outage},
 };
 
-/// How often to look whether the hub is away. It asks nobody.
+/// Interval of the check for an outage. A check sends no request.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What of the hub federation rests on, beside referenced data. That another watch fails, of whoever's, is none of its
-/// business.
+/// Kinds on the hub that federation depends on, in addition to referenced data. The failure of another watch is no outage.
 const RESTS_ON: [Kind; 5] =
     [Kind::Namespace, Kind::WorkloadDeployment, Kind::PropagationPolicy, Kind::ResourceBinding, Kind::Cluster];
 
-/// What fails of the watches of the hub that federation rests on.
+/// Returns the present outage of the hub watches that federation depends on. `None` if they work.
 pub(crate) fn outage(hub: &HubCache, health: &Health, now: Now) -> Option<Outage> {
     if hub.is_synced() && hub.knows_karmada() && !companions_fail(hub, health, now) {
         return None;
@@ -32,15 +31,14 @@ pub(crate) fn outage(hub: &HubCache, health: &Health, now: Now) -> Option<Outage
     Some(Outage { words: outline, lasted, blind: !hub.is_synced() || !hub.copies.is_live() })
 }
 
-/// True if a watch of ConfigMaps or Secrets on the hub fails: what is known of them may be out of date. The watch has everything
-/// looked at again once it works.
+/// True if a watch of ConfigMaps or Secrets on the hub fails, so that the cache may be out of date. When the watch works again,
+/// it enqueues every key.
 pub(crate) fn companions_fail(hub: &HubCache, health: &Health, now: Now) -> bool {
     let kinds = SourceKind::ALL.map(|kind| Kind::from(kind).plural());
     !hub.knows_companions() && health.failing(&kinds, hub.plane.name(), now.instant).is_some()
 }
 
-/// Has every deployment looked at when an outage begins. Its end is told by the watches, which have everything looked at
-/// again.
+/// Enqueues every deployment when an outage begins. At its end the watches enqueue every key themselves.
 pub(crate) struct OutageWatch {
     pub(crate) hub: Arc<HubCache>,
     pub(crate) triggers: Arc<Triggers>,
@@ -48,7 +46,7 @@ pub(crate) struct OutageWatch {
 }
 
 impl OutageWatch {
-    /// Looks until `stop`.
+    /// Runs the check until `stop`.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
         let mut ticks = ticks(LOOK);
         let mut before = false;
@@ -57,11 +55,11 @@ impl OutageWatch {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let away = outage(&self.hub, &self.health, Now::read()).is_some();
-            if away && !before {
+            let is_out = outage(&self.hub, &self.health, Now::read()).is_some();
+            if is_out && !before {
                 self.triggers.enqueue_deployments();
             }
-            before = away;
+            before = is_out;
         }
     }
 }
@@ -74,9 +72,9 @@ mod tests {
         metrics::Metrics,
     };
 
-    /// The watch of Secrets failed alone: nothing said so, and what was known of them passed for the present.
+    /// When only the watch of Secrets failed, no outage was reported, and the stale cache was used as current.
     #[tokio::test(start_paused = true)]
-    async fn watch_of_companions_that_fails_alone_is_an_outage() {
+    async fn outage_is_reported_if_only_companion_watch_fails() {
         let health = Health::default();
         let parts = Parts::new(nobody(), Options::of_tests(), health.clone(), Metrics::default());
         let hub = &parts.hub;
@@ -95,7 +93,7 @@ mod tests {
         };
         let now = || outage(hub, &health, Now::read()).map(|outage| (outage.words, outage.blind));
         let _elsewhere = failing("secrets", "a-project");
-        assert_eq!(now(), None, "the watch of a project is none of the hub's");
+        assert_eq!(now(), None, "the watch of a project is no outage of the hub");
         let on_hub = failing("secrets", hub.plane.name());
         hub.companions(SourceKind::Secret).set_live(false);
         let (words, blind) = now().unwrap();

@@ -1,4 +1,4 @@
-//! Instances on the hub -> projections in the projects they belong to.
+//! Controller of projections: shows the Instances of the hub in their projects.
 
 pub(crate) mod quarantine;
 
@@ -38,11 +38,11 @@ use crate::{
     timing::Timing,
 };
 
-/// How long until it is looked again whether the successor of a cell that is gone has taken over what it needs.
+/// Requeue delay until the successor of a removed cell has taken over the objects that it needs.
 const LEFTOVER_PAUSE: Duration = Duration::from_mins(1);
 
-/// Places in projects, as many as may be looked at again: those of deployments that are gone are forgotten whenever there are
-/// twice as many as there were after the last time.
+/// Places in projects with a leftover copy that was given away. Whenever their number has doubled, places of deleted deployments
+/// are forgotten.
 #[derive(Default)]
 pub(crate) struct Given {
     keys: BTreeSet<InstanceKey>,
@@ -50,7 +50,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// How many are kept before any of them is forgotten.
+    /// Number of places that are kept without a check.
     const ROOM: usize = 256;
 
     fn insert(&mut self, key: InstanceKey, may_be_looked_at: impl Fn(&InstanceKey) -> bool) {
@@ -62,14 +62,14 @@ impl Given {
     }
 }
 
-/// Shows the Instances of the hub in their projects, and reports those that cannot be shown.
+/// Reconciles the projections of hub Instances in their projects, and reports Instances that cannot be shown.
 pub(crate) struct Projector {
     pub(crate) hub: Arc<HubCache>,
     pub(crate) projects: Arc<ProjectRegistry>,
     pub(crate) quarantine: Arc<QuarantineRegistry>,
     pub(crate) unshown: Arc<UnshownInstances>,
     pub(crate) triggers: Arc<Triggers>,
-    /// Where copies that the Go operator left were given away, since this manager was started.
+    /// Places where a leftover copy of the Go operator was given away since the start of this manager.
     pub(crate) given: Mutex<Given>,
     pub(crate) timing: Timing,
     pub(crate) metrics: Metrics,
@@ -79,13 +79,13 @@ impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
     type Key = InstanceKey;
 
-    /// 1. Waits until the Instances of hub and project are known; a cache that has been filled anew enqueues every key.
-    /// 2. Observes the place in the project, the hub Instance that belongs there, and others that name it.
-    /// 3. Decides.
-    /// 4. Remembers who cannot be shown, and reports each once, after its grace.
-    /// 5. Writes; a source whose projection is refused, or whose place is somebody's, cannot be shown either. That is reported on its
-    ///    deployment. What is met there and not known is read, and put back if it is a projection.
-    /// 6. Looks after what a cell that is gone has left: copies that nobody has, and claims that somebody waits for.
+    /// 1. Waits until the Instances of hub and project are in the caches. A filled cache enqueues every key.
+    /// 2. Observes the place in the project, its hub Instance, and other hub Instances that name the place.
+    /// 3. Plans the writes.
+    /// 4. Records Instances that cannot be shown, and reports each once after the grace period.
+    /// 5. Sends the writes. If the projection is refused, or another owner has its place, the Instance cannot be shown either.
+    ///    The deployment reports that. An unknown object in the place is read, and restored if it is a projection.
+    /// 6. Cleans up after a removed cell: copies without an owner, and claims that an Instance waits for.
     async fn reconcile(&self, key: &InstanceKey, now: Now, failing: Duration) -> Result<Next, Error> {
         if !self.hub.instances.is_synced() {
             return Ok(Next::Await);
@@ -109,9 +109,9 @@ impl Reconciler for Projector {
             next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?.0);
         }
         if let Some(refused) = self.write(key, &project, &observed, &plan, (now, failing)).await? {
-            let (again, told) = self.quarantine(&refused.instance, refused.why, now).await?;
+            let (again, is_new) = self.quarantine(&refused.instance, refused.why, now).await?;
             next = next.or_sooner(again);
-            if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| told) {
+            if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| is_new) {
                 send(&project.plane, &note, &self.metrics).await?;
             }
         }
@@ -122,7 +122,7 @@ impl Reconciler for Projector {
 }
 
 impl Projector {
-    /// Frees the claim of a cell that is gone, where the Instance shown here waits for it. It is read only while it does.
+    /// Frees the claim of a removed cell if the Instance waits for it. The claim is read only in that case.
     async fn free_claim(
         &self,
         key: &InstanceKey,
@@ -131,9 +131,9 @@ impl Projector {
         now: Now,
     ) -> Result<(), Error> {
         let members = observed.members;
-        let worth =
+        let waits =
             |source: &Instance| dead_claim::former(source, observed.bound.as_ref(), members.as_deref()).is_some();
-        let Some(source) = observed.source.filter(|source| worth(source)) else { return Ok(()) };
+        let Some(source) = observed.source.filter(|source| waits(source)) else { return Ok(()) };
         let found = read_claim(project, &observed.namespace, &observed.name).await;
         let Some(claim) = readable(found)? else { return Ok(()) };
         let observed =
@@ -144,7 +144,7 @@ impl Projector {
         Ok(())
     }
 
-    /// Gives what a cell that is gone has left to its successor, once its claim is freed.
+    /// Gives the leftover copy of a removed cell to its successor, after the claim is freed.
     async fn give_away(
         &self,
         key: &InstanceKey,
@@ -156,8 +156,8 @@ impl Projector {
         let Some(source) = source else { return Ok(Next::Await) };
         let suspected = leftover::suspected(source, deployment.as_deref(), members.as_deref());
         let (Some(suspected), Some(of)) = (suspected, deployment.as_deref()) else { return Ok(Next::Await) };
-        // What is missing is said by other objects, none of whose events is about this one. Above what a deployment asks for
-        // Go cells may have copies in ordinary operation: a sweep looks at those.
+        // Other objects show when the successor is ready, and their events do not enqueue this key. Go cells may have more copies
+        // than the deployment asks for in ordinary operation. A sweep checks those.
         let again = if suspected == Former::GoOperator { Next::Await } else { Next::After(LEFTOVER_PAUSE) };
         if !leftover::is_answered(of, bound.as_ref(), members.as_deref()) {
             return Ok(again);
@@ -190,7 +190,7 @@ impl Projector {
         Ok(Next::Await)
     }
 
-    /// Whether a place may be looked at again: its project is known, and so is its deployment.
+    /// True if a place may be reconciled again: its project is engaged, and its deployment exists or may exist.
     fn may_be_given(&self, key: &InstanceKey) -> bool {
         let InstanceKey::Place(ProjectKey { project, object: place }) = key else { return false };
         let Some(project) = self.projects.get(project) else { return false };
@@ -203,7 +203,8 @@ impl Projector {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what the caches do not keep of the Instances of a place. False if one is another by now, which its event tells.
+    /// Reads the Instances of a place that the caches do not keep whole. False if one has changed, because its event enqueues the
+    /// key.
     async fn read_elsewhere(
         &self,
         project: &ProjectCache,
@@ -232,7 +233,7 @@ impl Projector {
         Ok(true)
     }
 
-    /// A hub Instance that names no project of ours.
+    /// Reconciles a hub Instance that names no engaged project.
     async fn unresolved(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
@@ -241,19 +242,19 @@ impl Projector {
                 Ok(self.quarantine(&instance, Quarantine::ProjectAbsent, now).await?.0)
             }
             Ok(_) => {
-                self.triggers.enqueue_projection(&instance); // engaged meanwhile
+                self.triggers.enqueue_projection(&instance); // the project was engaged since
                 Ok(Next::Await)
             }
         }
     }
 
-    /// What is known of one place; nothing while something of it cannot be read, or while what lies there says that it belongs
-    /// elsewhere: that is another key.
+    /// Returns the snapshot of one place. `None` while an object of it is unreadable. `None` also if its hub Instance names
+    /// another place, which has its own key.
     fn observe(&self, project: &ProjectCache, key: &ObjectKey) -> Option<Observed> {
         let hub = &self.hub;
         let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
         let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
-        // An object that cannot be read may be any of the ones we look for: unknown is not absent.
+        // An unreadable object may be one of the objects of this place: unknown is not absent.
         if project.deployments.has_unreadable(&key.namespace)
             || hub_namespace.as_ref().is_some_and(|namespace| hub.instances.has_unreadable(namespace))
         {
@@ -276,7 +277,7 @@ impl Projector {
         let claimants = hub.instances.by_index(&origin_place_index(&project.name, &key.namespace, &key.name));
         let is_foreign =
             |claimant: &Arc<PackedInstance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());
-        // Nothing but whose they are is said of them.
+        // Only the origin of the others is used.
         let foreign = claimants.iter().filter(|claimant| is_foreign(claimant));
         Some(Observed {
             namespace: key.namespace.to_string(),
@@ -293,8 +294,8 @@ impl Projector {
         })
     }
 
-    /// Carries the plan out. Answers with the source when the project refuses it for what it says, or has an Instance of
-    /// somebody's there: that is tried again by the next sweep, and when it or its place changes.
+    /// Carries the plan out. Returns the hub Instance if the project refuses its content, or has another owner's Instance there.
+    /// The next sweep tries again, and so does a change of the Instance or of its place.
     async fn write(
         &self,
         key: &InstanceKey,
@@ -338,7 +339,7 @@ impl Projector {
                 Box::pin(self.write(key, project, &observed, &plan, (now, failing))).await
             }
             Err(stopped) => {
-                // A project that does not answer says nothing about one of its Instances.
+                // A project without an answer does not refuse one of its Instances.
                 if is_due && !is_silence(&stopped.error) && !stopped.error.is_of_transport() {
                     self.quarantine(source, Quarantine::Denied, now).await?;
                 }
@@ -347,7 +348,7 @@ impl Projector {
         }
     }
 
-    /// Notes what the project does not take of an Instance, and has its deployment look again if it has to report something else.
+    /// Records the project's refusal of an Instance, and enqueues its deployment if the report changes.
     fn note_unshown(&self, project: &ProjectCache, observed: &Observed, failure: Option<Failure>) {
         let Some(deployment) = names::deployment_of_instance(&observed.name) else { return };
         let deployment = ProjectKey::new(&project.name, &observed.namespace, deployment);
@@ -356,7 +357,7 @@ impl Projector {
         }
     }
 
-    /// Answers with when to look again, and whether it was told now.
+    /// Puts an Instance into quarantine. Returns the next requeue, and true if it was reported now.
     async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<(Next, bool), Error> {
         match self.quarantine.put(instance, why, now.instant) {
             Report::Already => Ok((Next::Await, false)),
@@ -376,7 +377,7 @@ impl Projector {
     }
 }
 
-/// A live read of the claim of an Instance.
+/// Reads the claim of an Instance from the project's API server.
 async fn read_claim(
     project: &ProjectCache,
     namespace: &str,
@@ -386,8 +387,8 @@ async fn read_claim(
     Ok(claim.map(Shared::from))
 }
 
-/// What was read; nothing where it may not be read, or where there is nothing to read it from: that keeps nothing else of an
-/// Instance from being shown.
+/// Returns the result of a read. `None` if the operator may not read the kind, or if the kind is not served. The Instance is
+/// shown without it.
 fn readable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),

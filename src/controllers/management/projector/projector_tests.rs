@@ -4,18 +4,18 @@ use crate::{
     controllers::management::{Parts, fixtures},
 };
 
-/// Found by reading: each place was remembered for as long as the process.
+/// Each place was kept until the process ended.
 #[tokio::test]
-async fn places_that_were_given_away_are_remembered_while_their_deployments_are_there() {
+async fn given_places_are_kept_only_while_their_deployments_exist() {
     let parts = Parts::of_tests();
     parts.projects.insert(fixtures::project("shop"));
     let projector = parts.projector();
     let key = |project: &str, name: &str| InstanceKey::Place(ProjectKey::new(&ProjectName::new(project), "web", name));
     for (what, key, expected) in [
-        ("its deployment is there", key("shop", "api-0"), true),
+        ("its deployment exists", key("shop", "api-0"), true),
         ("its deployment is gone", key("shop", "gone-0"), false),
-        ("its project is let go", key("other", "api-0"), false),
-        ("it is in no place", InstanceKey::Unresolved(ObjectKey::new("ns-u", "api-0")), false),
+        ("its project is not engaged", key("other", "api-0"), false),
+        ("it has no place", InstanceKey::Unresolved(ObjectKey::new("ns-u", "api-0")), false),
     ] {
         assert_eq!(projector.may_be_given(&key), expected, "{what}");
     }
@@ -29,5 +29,5 @@ async fn places_that_were_given_away_are_remembered_while_their_deployments_are_
     let mut living = Given::default();
     let all = (0..10_000).map(|n| key("shop", &format!("api-{n}")));
     all.for_each(|key| living.insert(key, |_| true));
-    assert_eq!(living.keys.len(), 10_000, "those that are there stay, however many");
+    assert_eq!(living.keys.len(), 10_000, "places of existing deployments are kept");
 }

@@ -1,4 +1,4 @@
-//! Hub Instances that cannot be shown in a project: what is remembered of them, and how many there are.
+//! Registry of the hub Instances that cannot be shown in a project, with their number by reason.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// The registry of them.
+/// Registry of the quarantined Instances.
 pub(crate) struct QuarantineRegistry {
     entries: Mutex<Entries>,
-    /// How long a hub Instance must have had no place before it is reported.
+    /// Time that a hub Instance must be without a place before it is reported.
     grace: Duration,
     metrics: Metrics,
 }
@@ -29,12 +29,12 @@ pub(crate) struct QuarantineRegistry {
 #[derive(Default)]
 struct Entries {
     by_key: BTreeMap<ObjectKey, Entry>,
-    /// How many have been reported as what. Counted along the way: a cell may bring thousands of them, and look at each again.
+    /// Number of reported Instances by reason. Kept up to date with each change, because a cell may bring thousands of Instances.
     reported: BTreeMap<Quarantine, usize>,
 }
 
 impl Entries {
-    /// An entry takes the place of another, or none does; answers with the reasons of which there are more or fewer now.
+    /// Replaces or removes an entry. Returns the reasons with a changed number.
     fn set(&mut self, key: &ObjectKey, entry: Option<Entry>) -> [Option<Quarantine>; 2] {
         let is = entry.as_ref().and_then(Entry::reported_as);
         let before = match entry {
@@ -63,7 +63,7 @@ impl QuarantineRegistry {
         Self { entries: Mutex::default(), grace, metrics: metrics.clone() }
     }
 
-    /// A hub Instance cannot be shown: says what is to be done about it.
+    /// Records a hub Instance that cannot be shown. Returns the report that is due.
     pub(crate) fn put(&self, instance: &Instance, why: Quarantine, now: Instant) -> Report {
         let mut entries = self.entries();
         let key = ObjectKey::of(instance);
@@ -73,17 +73,18 @@ impl QuarantineRegistry {
         report
     }
 
-    /// A hub Instance is shown, or gone.
+    /// Removes a hub Instance that is shown or gone.
     pub(crate) fn remove(&self, key: &ObjectKey) {
         self.set(&mut self.entries(), key, None);
     }
 
-    /// Forgets those that are gone: one that went while it was looked at was noted after that.
+    /// Removes every entry for which `is_gone` returns true. An Instance that is deleted during its reconcile is recorded
+    /// afterwards.
     pub(crate) fn forget_where(&self, is_gone: impl Fn(&ObjectKey) -> bool) {
         self.keys().iter().filter(|key| is_gone(key)).for_each(|key| self.remove(key));
     }
 
-    /// Every one of them.
+    /// Returns every quarantined Instance.
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         self.entries().by_key.keys().cloned().collect()
     }
@@ -104,9 +105,9 @@ mod tests {
     use super::*;
     use crate::timing::some_moment;
 
-    /// Found by reading: each look at one of them counted all of them, once for each reason.
+    /// Each reconcile of one quarantined Instance counted all of them, once for each reason.
     #[test]
-    fn how_many_there_are_is_counted_along_the_way() {
+    fn quarantine_numbers_follow_each_change() {
         let metrics = Metrics::default();
         let registry = QuarantineRegistry::new(Duration::from_secs(1), &metrics);
         let instance = |nth: usize| {
@@ -124,13 +125,13 @@ mod tests {
         for nth in 0..10 {
             registry.put(&instance(nth), absent, early);
         }
-        assert_eq!(counted(absent), 0, "what they lack may be on its way");
+        assert_eq!(counted(absent), 0, "within the grace period");
         for nth in (0..10).chain(0..10) {
             registry.put(&instance(nth), absent, late);
         }
-        assert_eq!(counted(absent), 10, "each once, however often it is looked at");
+        assert_eq!(counted(absent), 10, "each once, even if reconciled again");
         registry.put(&instance(0), refused, late);
-        assert_eq!((counted(absent), counted(refused)), (9, 0), "another cause begins anew");
+        assert_eq!((counted(absent), counted(refused)), (9, 0), "another cause starts a new grace period");
         registry.put(&instance(0), refused, late + Duration::from_secs(5));
         registry.remove(&ObjectKey::of(&instance(1)));
         registry.remove(&ObjectKey::of(&instance(1)));

@@ -1,4 +1,4 @@
-//! Projects come and go: each that is ready is engaged, and let go when it is gone.
+//! Discovery of projects: engages each project that is ready, and disengages it when it is gone.
 
 use std::{
     collections::BTreeSet,
@@ -31,12 +31,12 @@ use crate::{
     },
 };
 
-/// First wait before a project that could not be connected is tried again.
+/// First back-off after a failed connection to a project.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// Longest wait between two attempts.
+/// Maximum back-off between two attempts.
 const RETRY_LONGEST: Duration = Duration::from_mins(1);
 
-/// Watches projects and engages them, over `projects`, until `stop`.
+/// Watches projects until `stop`, and engages them over the connections of `projects`.
 pub(crate) fn start(
     management: &Arc<ManagementWatches>,
     discovery: Connection,
@@ -84,8 +84,8 @@ pub(crate) fn start(
     }
 }
 
-/// Reads which control plane this is, until it answers: from a namespace that every one has from its first to its last day.
-/// Until then no hub namespace is said to be kept from here, and none is judged that is kept from anywhere.
+/// Reads the identity of the management control plane, with retries until it answers. The identity is the uid of a namespace that
+/// every control plane has permanently. Until it is known, no hub namespace gets a keeper, and none that has a keeper is judged.
 async fn identify(projects: Weak<ProjectRegistry>, plane: ControlPlane<Discovery>, stop: CancellationToken) {
     let namespace = Object::named::<Namespace>("", "kube-system");
     let mut failures = 0;
@@ -111,23 +111,23 @@ async fn identify(projects: Weak<ProjectRegistry>, plane: ControlPlane<Discovery
     }
 }
 
-/// Engages projects, and lets them go.
+/// Engages and disengages projects.
 struct Engagements {
     watches: Weak<ManagementWatches>,
     projects: Projects,
     health: Health,
     stop: CancellationToken,
-    /// Projects that cannot be connected and are tried again.
+    /// Projects with a failed connection that is being retried.
     retried: Mutex<BTreeSet<ProjectName>>,
 }
 
 impl Engagements {
     fn on_project(self: &Arc<Self>, change: &Change<'_, ProjectFacts>) {
-        self.look(&ProjectName::new(&change.key.name), change.new.map(AsRef::as_ref));
+        self.reconcile(&ProjectName::new(&change.key.name), change.new.map(AsRef::as_ref));
     }
 
-    /// Does what a project's state asks for. One that cannot be connected is tried again until it can, or is gone.
-    fn look(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
+    /// Engages or disengages a project by its state. A failed connection is retried until it works or the project is gone.
+    fn reconcile(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
         with(&self.watches, |watches| match decide(&watches.projects, name, facts) {
             Decision::Disengage => watches.disengage(name),
             decision @ (Decision::Engage | Decision::Replace) => {
@@ -150,10 +150,10 @@ impl Engagements {
         Ok(())
     }
 
-    /// Tries again, with growing patience, and has `/readyz` say why until then.
+    /// Retries with back-off. Until it succeeds, `/readyz` reports the problem.
     fn retry(self: &Arc<Self>, name: &ProjectName, mut problem: String) {
         if !self.retried().insert(name.clone()) {
-            return; // at it already
+            return; // a retry runs already
         }
         let (this, name) = (self.clone(), name.clone());
         tokio::spawn(async move {
@@ -169,7 +169,7 @@ impl Engagements {
                     () = tokio::time::sleep(backoff(failures, RETRY_FIRST, RETRY_LONGEST)) => {}
                 }
                 entry.trying();
-                match this.again(&name) {
+                match this.attempt(&name) {
                     Some(Err(still)) => problem = still,
                     Some(Ok(())) | None => break,
                 }
@@ -178,8 +178,8 @@ impl Engagements {
         });
     }
 
-    /// Another attempt; nothing when the project is engaged, or is not to be.
-    fn again(&self, name: &ProjectName) -> Option<Result<(), String>> {
+    /// Makes another attempt. `None` if the project is engaged, or is not to be engaged.
+    fn attempt(&self, name: &ProjectName) -> Option<Result<(), String>> {
         let watches = self.watches.upgrade()?;
         let facts = watches.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
         let uid = facts.as_deref().map(|facts| facts.uid.clone()).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Engagements {
     }
 }
 
-/// What becomes of a project that says this.
+/// Decides about a project with these facts.
 fn decide(projects: &ProjectRegistry, name: &ProjectName, facts: Option<&ProjectFacts>) -> Decision {
     let key = ObjectKey::new("", name.as_str());
     let is_there = projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key));
@@ -209,9 +209,9 @@ mod tests {
         metrics::Metrics,
     };
 
-    /// Found by reading: it was logged once, and not tried again before its Project changed.
+    /// A failed connection was logged once, and not retried before the Project changed.
     #[tokio::test(start_paused = true)]
-    async fn a_project_that_cannot_be_connected_is_reported_and_tried_until_it_is_gone() {
+    async fn project_without_connection_is_reported_and_retried_until_it_is_gone() {
         let config = || kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let (health, stop) = (Health::default(), CancellationToken::new());
         let hub = Connection::new(config()).unwrap();
@@ -229,7 +229,7 @@ mod tests {
         });
         let listener = engagements.clone();
         projects.listen(move |change| listener.on_project(change));
-        // No address can carry this name.
+        // No address can contain this name.
         let project = |ready| Incoming {
             key: ObjectKey::new("", "no..name"),
             uid: "u".into(),

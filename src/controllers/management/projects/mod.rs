@@ -1,4 +1,4 @@
-//! Projects: found, engaged, let go; and what protects them from each other.
+//! Discovery, engagement and caches of projects, and the protection of one project from another.
 
 pub(crate) mod discovery;
 pub(crate) mod project_cache;

@@ -1,4 +1,4 @@
-//! What is known of one project.
+//! Caches of one project.
 
 use std::{
     collections::BTreeMap,
@@ -35,30 +35,30 @@ use crate::{
 /// One project's caches.
 pub(crate) struct ProjectCache {
     pub(crate) name: ProjectName,
-    /// Uid of the project, empty where there is only one.
+    /// Uid of the project. Empty without discovery.
     pub(crate) uid: String,
     pub(crate) plane: ControlPlane<plan::Project>,
-    /// Those that wait for a deployment's name, by [`Index::WaitsForName`].
+    /// Workloads. Those that wait for a deployment's name are found by [`Index::WaitsForName`].
     pub(crate) workloads: Arc<Store<PackedWorkload, Index>>,
-    /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
+    /// Deployments, by [`workload_index`], [`city_index`], [`namespace_index`] and [`source_index`].
     pub(crate) deployments: Arc<Store<PackedDeployment, Index>>,
-    /// The city that each LocationBinding opens; by city.
+    /// City that each LocationBinding opens, by city.
     pub(crate) locations: Arc<Store<Option<CityCode>>>,
-    /// Every namespace, with its uid.
+    /// Facts of every namespace.
     pub(crate) namespaces: Arc<Store<NamespaceFacts>>,
     /// Projections, by [`namespace_index`].
     pub(crate) instances: Arc<Store<PackedInstance, Index>>,
-    /// The Networks that there are; only with the network feature.
+    /// Existing Networks. `None` without the network feature.
     pub(crate) networks: Option<Arc<Store<()>>>,
     sources: PerKind<Arc<Sources>>,
-    /// Whether sources are watched: from the first reference on.
+    /// True if sources are watched. The watch starts with the first reference.
     watches_sources: AtomicBool,
-    /// Whether this is one tenant's among many.
+    /// True if the project belongs to one tenant of many.
     pub(crate) tenant: bool,
     pub(crate) stop: CancellationToken,
 }
 
-/// Where a deployment is found.
+/// Returns the index keys of a deployment.
 fn deployment_index(key: &ObjectKey, wd: &PackedDeployment) -> Vec<Index> {
     let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
     let sources = wd.references().iter().map(|reference| source_index(&key.namespace, &reference.data_ref));
@@ -96,23 +96,24 @@ impl ProjectCache {
         }
     }
 
-    /// What is known of the sources of a kind.
+    /// Returns the sources of a kind.
     pub(crate) fn sources(&self, kind: SourceKind) -> &Arc<Sources> {
         self.sources.get(kind)
     }
 
-    /// A deployment.
+    /// Returns a deployment.
     pub(crate) fn deployment(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
         self.deployments.get(key).map(|deployment| deployment.open())
     }
 
-    /// What is to be said of the sources that a deployment of a namespace refers to: what each was when it was last read,
-    /// and whether the hub takes a copy of it.
+    /// Returns the reported state of the referenced sources of a deployment: the state at the last read, or the hub's refusal of
+    /// the copy.
     pub(crate) fn told_sources(&self, namespace: &str, references: &[Reference]) -> BTreeMap<DataRef, Source> {
         self.sources_of(namespace, references, Sources::told)
     }
 
-    /// What those sources were when they were last read. What the hub refuses of one keeps no other from being copied.
+    /// Returns the state of the referenced sources at the last read. A refusal by the hub is left out, so that the refusal of one
+    /// source does not block the copies of the others.
     pub(crate) fn read_sources(&self, namespace: &str, references: &[Reference]) -> BTreeMap<DataRef, Source> {
         self.sources_of(namespace, references, Sources::last)
     }
@@ -131,28 +132,28 @@ impl ProjectCache {
         data_refs.filter(|data_ref| data_ref.is_valid()).map(known).collect()
     }
 
-    /// Whether sources are to be watched from now on, and were not before.
+    /// Marks sources as watched. Returns true if they were not watched before.
     pub(crate) fn begins_to_watch_sources(&self) -> bool {
         !self.watches_sources.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether everything is known that deletion and federation read. Fan-out reads locations and networks as well,
-    /// projection the Instances.
+    /// True if all caches that deletion and federation need are filled. Fan-out needs locations and networks too, and projection
+    /// needs the Instances.
     pub(crate) fn is_synced(&self) -> bool {
         self.workloads.is_synced() && self.deployments.is_synced() && self.namespaces.is_synced()
     }
 
-    /// Whether a hub namespace may mirror the namespace of this name: not when one with another uid is there.
+    /// True if a hub namespace may mirror the namespace of this name. False if that namespace exists with another uid.
     pub(crate) fn may_be_mirrored_by(&self, namespace: &str, hub_namespace: &str) -> bool {
         self.namespace_uid(namespace).is_none_or(|uid| names::hub_namespace(&uid) == hub_namespace)
     }
 
-    /// Uid of the control plane itself: of a namespace that nobody can delete.
+    /// Returns the identity of the control plane: the uid of a namespace that cannot be deleted.
     pub(crate) fn control_plane(&self) -> Option<String> {
         ["kube-system", "default"].into_iter().find_map(|namespace| self.namespace_uid(namespace))
     }
 
-    /// Uid of a namespace that is there.
+    /// Returns the uid of a namespace. `None` if it does not exist.
     pub(crate) fn namespace_uid(&self, namespace: &str) -> Option<String> {
         self.namespaces.get(&ObjectKey::new("", namespace)).map(|facts| facts.uid.clone())
     }
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
     use crate::{api::referenced::DataRef, io::store::Incoming};
 
-    /// A deployment whose tenant has written this as the uid of its Workload.
+    /// Returns a deployment in which the tenant has set this uid of the Workload.
     fn naming(uid: &str) -> WorkloadDeployment {
         serde_json::from_value(json!({
             "metadata": { "namespace": "a", "name": "web", "uid": "u", "resourceVersion": "1" },
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_gives_as_a_uid_is_found_as_a_uid_alone() {
+    fn deployment_index_forged_workload_uid_matches_only_uid_lookups() {
         let dfw = CityCode::parse("dfw").unwrap();
         for forged in ["uses b/Secret/db", "namespace b", "city b/dfw", "w", ""] {
             let store = Store::new(deployment_index);

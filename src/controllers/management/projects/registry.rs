@@ -1,4 +1,4 @@
-//! Which projects are worked on, and which are known to exist.
+//! Registry of the engaged projects and of the discovered ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,47 +21,47 @@ use crate::{
     },
 };
 
-/// Where it is known which projects exist.
+/// Result of discovery.
 pub(crate) struct Discovered {
     pub(crate) plane: ControlPlane<plan::Discovery>,
-    /// What a project is there.
+    /// Kind of object that represents a project.
     pub(crate) kind: Kind,
     pub(crate) projects: Arc<Store<ProjectFacts>>,
 }
 
-/// The projects.
+/// Engaged projects, and the discovered ones if discovery is configured.
 #[derive(Default)]
 pub(crate) struct ProjectRegistry {
     engaged: RwLock<BTreeMap<ProjectName, Arc<ProjectCache>>>,
     discovered: OnceLock<Discovered>,
-    /// Uid of a namespace there that nobody can delete.
+    /// Identity of the management control plane: the uid of a namespace that cannot be deleted.
     management: OnceLock<String>,
-    /// Which projects have been found to have a rival, and at which hub namespace.
+    /// Projects that were found to have a rival, with the hub namespace.
     rivals: Mutex<BTreeSet<(ProjectName, String)>>,
 }
 
 impl ProjectRegistry {
-    /// The project of this name, while it is engaged.
+    /// Returns the engaged project of this name.
     pub(crate) fn get(&self, name: &ProjectName) -> Option<Arc<ProjectCache>> {
         self.read().get(name).cloned()
     }
 
-    /// Whether a project is engaged.
+    /// True if a project is engaged.
     pub(crate) fn is_engaged(&self, name: &ProjectName) -> bool {
         self.read().contains_key(name)
     }
 
-    /// Every project that is engaged.
+    /// Returns every engaged project.
     pub(crate) fn all(&self) -> Vec<Arc<ProjectCache>> {
         self.read().values().cloned().collect()
     }
 
-    /// Engages a project; answers with the one that it replaces.
+    /// Engages a project. Returns the one that it replaces.
     pub(crate) fn insert(&self, project: Arc<ProjectCache>) -> Option<Arc<ProjectCache>> {
         self.write().insert(project.name.clone(), project)
     }
 
-    /// Lets a project go.
+    /// Disengages a project.
     pub(crate) fn remove(&self, name: &ProjectName) -> Option<Arc<ProjectCache>> {
         self.rivals().retain(|(project, _)| project != name);
         self.write().remove(name)
@@ -72,22 +72,22 @@ impl ProjectRegistry {
         self.rivals().retain(|(_, namespace)| is_there(namespace));
     }
 
-    /// Projects are discovered from now on. Said once, at the start.
+    /// Starts the use of discovery. Called once, at the start.
     pub(crate) fn discover(&self, discovered: Discovered) {
         let _ = self.discovered.set(discovered);
     }
 
-    /// Where projects are discovered, if they are.
+    /// Returns the result of discovery. `None` if it is not configured.
     pub(crate) fn discovered(&self) -> Option<&Discovered> {
         self.discovered.get()
     }
 
-    /// It has been read which control plane that is.
+    /// Sets the identity of the management control plane.
     pub(crate) fn identify(&self, uid: String) {
         let _ = self.management.set(uid);
     }
 
-    /// The management plane that this is; unknown for its first moment.
+    /// Returns the identity of the management control plane. `None` until it was read.
     pub(crate) fn management(&self) -> Option<String> {
         match self.discovered() {
             Some(_) => self.management.get().cloned(),
@@ -95,12 +95,12 @@ impl ProjectRegistry {
         }
     }
 
-    /// Who is to keep the hub namespaces of a project, as far as is known.
+    /// Returns the known keeper of a project's hub namespaces.
     pub(crate) fn keeper(&self, project: &ProjectCache) -> Keeper {
         Keeper { management: self.management(), control_plane: project.control_plane() }
     }
 
-    /// Whether a project exists, as far as discovery knows; one that cannot be read does.
+    /// Returns the existence of a project by discovery. An unreadable project exists.
     pub(crate) fn existence(&self, name: &ProjectName) -> Existence {
         let discovery = self.discovered().map(|discovered| Discovery {
             kind: discovered.kind,
@@ -110,7 +110,7 @@ impl ProjectRegistry {
         engagement::existence(self.is_engaged(name), discovery)
     }
 
-    /// What is known of the namespace `own` of a project, which the hub namespace `namespace` mirrors.
+    /// Returns the state of a project's namespace `own` that the hub namespace `namespace` mirrors.
     pub(crate) fn mirrored(&self, name: &ProjectName, own: &str, namespace: &str) -> Mirrored {
         let Some(project) = self.get(name) else {
             return match self.existence(name) {
@@ -125,7 +125,7 @@ impl ProjectRegistry {
         if uid.as_deref() == HubNamespace::parse(namespace) { Mirrored::Lives } else { Mirrored::NamespaceGone }
     }
 
-    /// Another project that has a better right to a hub namespace than this one; `facts`: what that namespace says.
+    /// Returns the rival of a project: another project that a hub namespace belongs to. `facts` are those of the hub namespace.
     pub(crate) fn rival(
         &self,
         project: &ProjectName,
@@ -141,7 +141,7 @@ impl ProjectRegistry {
         rival::of(facts, project, Named { mirrored, has_content }, self.discovered().is_some())
     }
 
-    /// Says that a project has a rival at a hub namespace, once.
+    /// Logs that a project has a rival at a hub namespace, once.
     pub(crate) fn note_rival(&self, project: &ProjectName, namespace: &str) {
         if self.rivals().insert((project.clone(), namespace.to_owned())) {
             tracing::warn!(%project, namespace, "another project has a namespace of the same uid, and has it on the hub");

@@ -21,7 +21,7 @@ use crate::{
     plan::Next,
 };
 
-/// Two projects with a namespace of one uid, and a hub namespace that names the first, with copies of `api` and of `gone`.
+/// Returns two projects with a namespace of the same uid. The hub namespace names the first, and has copies of `api` and `gone`.
 fn parts() -> Parts {
     let parts = Parts::new(nobody(), Options::of_tests(), Health::default(), Metrics::default());
     let (plane, projects) = (ControlPlane::new("discovery", nobody()), Arc::new(Store::new(|_, _| Vec::new())));
@@ -43,10 +43,10 @@ fn parts() -> Parts {
     parts
 }
 
-/// Found by reading: where one project's control plane was restored as another's, each took what the other had on the hub
-/// for its own, Secrets included.
+/// After one project's control plane was restored as another project's, each used the other's objects on the hub as its own,
+/// including Secrets.
 #[tokio::test]
-async fn what_is_on_the_hub_is_touched_for_the_project_alone_that_it_names() {
+async fn rival_does_not_write_in_hub_namespace_of_another_project() {
     let parts = parts();
     let watches = Arc::new(parts.watches(&CancellationToken::new()));
     let (companion, federator) = (parts.companion(&watches), parts.federator());
@@ -56,19 +56,19 @@ async fn what_is_on_the_hub_is_touched_for_the_project_alone_that_it_names() {
         let secret = companion.reconcile(&key, Now::read(), Duration::ZERO).await;
         assert_eq!(secret.is_err(), touches, "the Secret of {name}: {secret:?}");
         for (deployment, what) in [("api", "deployment"), ("gone", "copy whose deployment is gone")] {
-            let looked =
+            let result =
                 federator.reconcile(&ProjectKey::new(&project, "web", deployment), Now::read(), Duration::ZERO).await;
-            assert_eq!(looked.is_err(), touches, "{what} of {name}: {looked:?}");
+            assert_eq!(result.is_err(), touches, "{what} of {name}: {result:?}");
         }
         let secret_waits = touches || matches!(secret, Ok(Next::Await));
         assert!(secret_waits, "{secret:?}");
     }
 }
 
-/// Found by reading: for a moment in which a project was not to be found, its rival took its hub namespace and all that ran
-/// there, with no grace and no live read.
+/// While a project was briefly not found, its rival took over the hub namespace with its running deployments. There was neither a
+/// grace period nor a live read.
 #[tokio::test]
-async fn what_runs_there_is_nobody_elses_because_a_project_seems_to_be_gone() {
+async fn rival_of_seemingly_absent_project_does_not_take_its_hub_namespace() {
     let parts = parts();
     let (shop, other) = (ProjectName::new("shop"), ProjectName::new("shop-restored"));
     let is_refused = || {
@@ -79,17 +79,17 @@ async fn what_runs_there_is_nobody_elses_because_a_project_seems_to_be_gone() {
     parts.projects.remove(&shop);
     assert!(matches!(parts.projects.existence(&shop), Existence::Absent(_)), "as far as discovery knows");
     assert_eq!(is_refused(), Some(Rival::Possible));
-    let looked =
+    let result =
         parts.federator().reconcile(&ProjectKey::new(&other, "web", "gone"), Now::read(), Duration::ZERO).await;
-    assert!(looked.is_ok(), "nobody is asked to delete the other's copy: {looked:?}");
-    // Once nothing of it is left, the namespace is free.
+    assert!(result.is_ok(), "the other's copy is not deleted: {result:?}");
+    // The hub namespace is free once nothing of the project is left.
     parts.hub.copies.replace(Vec::new(), 2);
     assert_eq!(is_refused(), None);
 }
 
-/// Found by reading: rivals were remembered for as long as the process, whoever of them went.
+/// Rivals were kept until the process ended, even after the project or the hub namespace was gone.
 #[tokio::test]
-async fn a_rival_is_told_of_anew_once_its_project_or_its_hub_namespace_has_gone() {
+async fn rival_of_deleted_project_or_hub_namespace_is_forgotten() {
     let parts = parts();
     let (projects, shop) = (&parts.projects, ProjectName::new("shop"));
     let known = || projects.rivals().len();
@@ -99,7 +99,7 @@ async fn a_rival_is_told_of_anew_once_its_project_or_its_hub_namespace_has_gone(
     }
     assert_eq!(known(), 4);
     parts.collector().forget_gone();
-    assert_eq!(known(), 2, "at the namespace that is there");
+    assert_eq!(known(), 2, "at the existing namespace");
     projects.remove(&shop);
-    assert_eq!(known(), 1, "of the project that is there");
+    assert_eq!(known(), 1, "of the existing project");
 }

@@ -1,4 +1,4 @@
-//! Objects that cannot be read: told on each, once for as long as that lasts.
+//! Reports unreadable objects with one Event each, once while the object is unreadable.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -26,19 +26,19 @@ use crate::{
     plan::{Hub, Kind, Known, Object, ObjectVersion, Plane, management::projects::unreadable},
 };
 
-/// How often to look whether there is something new. It asks nobody.
+/// Interval of the check for new unreadable objects. A check without new ones sends no request.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Most that is asked for of a kind in one look at one control plane; the others have their turn in the next.
+/// Maximum number of objects of a kind that one check reads on one control plane. The next check reads the others.
 const MOST_AT_ONCE: usize = 10;
 
-/// In the place of the decoder's words, where the object is not read once more.
+/// Text of the Event in place of the decoder's error, for objects that are not read again.
 const WORDS_IN_LOG: &str = "the operator's log has the decoder's words";
 
-/// Of which object of which project it was told; without a project, of the hub's.
-type Told = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
+/// Objects that were reported. An object without a project is the hub's.
+type Reported = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
 
-/// Tells of what cannot be read.
+/// Reports unreadable objects.
 pub(crate) struct UnreadableWatch {
     pub(crate) hub: Arc<HubCache>,
     pub(crate) projects: Arc<ProjectRegistry>,
@@ -46,44 +46,44 @@ pub(crate) struct UnreadableWatch {
 }
 
 impl UnreadableWatch {
-    /// Looks until `stop`.
+    /// Runs the check until `stop`.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
         let mut ticks = ticks(LOOK);
-        let mut told = Told::new();
+        let mut reported = Reported::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            self.look(&mut told).await;
+            self.check(&mut reported).await;
         }
     }
 
-    async fn look(&self, told: &mut Told) {
-        let mut now = Told::new();
+    async fn check(&self, reported: &mut Reported) {
+        let mut now = Reported::new();
         for project in self.projects.all() {
-            let of = Some(project.name.clone());
+            let name = Some(project.name.clone());
             let (deployments, workloads) = (project.deployments.unreadable(), project.workloads.unreadable());
-            self.tell::<WorkloadDeployment, _>(&project.plane, of.as_ref(), deployments, told, &mut now).await;
-            self.tell::<Workload, _>(&project.plane, of.as_ref(), workloads, told, &mut now).await;
+            self.report::<WorkloadDeployment, _>(&project.plane, name.as_ref(), deployments, reported, &mut now).await;
+            self.report::<Workload, _>(&project.plane, name.as_ref(), workloads, reported, &mut now).await;
             let instances = project.instances.unreadable();
-            self.tell::<Instance, _>(&project.plane, of.as_ref(), instances, told, &mut now).await;
+            self.report::<Instance, _>(&project.plane, name.as_ref(), instances, reported, &mut now).await;
         }
         let (hub, plane) = (&self.hub, &self.hub.plane);
-        self.tell::<PropagationPolicy, _>(plane, None, hub.policies.unreadable(), told, &mut now).await;
-        self.tell::<WorkloadDeployment, _>(plane, None, hub.copies.unreadable(), told, &mut now).await;
-        self.tell::<Instance, _>(plane, None, hub.instances.unreadable(), told, &mut now).await;
-        self.tell_of(Kind::ResourceBinding, hub.bindings.unreadable(), told, &mut now).await;
-        self.tell_of(Kind::Cluster, hub.clusters.unreadable(), told, &mut now).await;
-        *told = now;
+        self.report::<PropagationPolicy, _>(plane, None, hub.policies.unreadable(), reported, &mut now).await;
+        self.report::<WorkloadDeployment, _>(plane, None, hub.copies.unreadable(), reported, &mut now).await;
+        self.report::<Instance, _>(plane, None, hub.instances.unreadable(), reported, &mut now).await;
+        self.report_of_karmada(Kind::ResourceBinding, hub.bindings.unreadable(), reported, &mut now).await;
+        self.report_of_karmada(Kind::Cluster, hub.clusters.unreadable(), reported, &mut now).await;
+        *reported = now;
     }
 
-    /// Tells of those of Karmada's that were not told before. They are listed here, and not read: of their metadata alone, so that
-    /// the words are those of the log.
-    async fn tell_of(&self, kind: Kind, unreadable: Vec<ObjectKey>, told: &Told, now: &mut Told) {
+    /// Reports the unreadable objects of Karmada that were not reported before. They are found by a LIST of metadata, without a
+    /// read of the object. So the Event refers to the log for the decoder's error.
+    async fn report_of_karmada(&self, kind: Kind, unreadable: Vec<ObjectKey>, reported: &Reported, now: &mut Reported) {
         let plane = &self.hub.plane;
         let (known, new): (Vec<_>, Vec<_>) =
-            unreadable.into_iter().map(|key| (None, kind, key)).partition(|entry| told.contains(entry));
+            unreadable.into_iter().map(|key| (None, kind, key)).partition(|entry| reported.contains(entry));
         now.extend(known);
         for entry in new.into_iter().take(MOST_AT_ONCE) {
             let key = &entry.2;
@@ -96,7 +96,7 @@ impl UnreadableWatch {
             };
             let listed = list::metadata(&plane.connection().client(), plane.name(), kind, only, see).await;
             if listed.is_err_and(|error| error.class() == Class::Retry) {
-                return; // nobody answers: whatever else is unreadable there has to wait as well
+                return; // no answer: the other unreadable objects there wait too
             }
             if let Some(version) = found {
                 let object = Object { kind, namespace: key.namespace.to_string(), name: key.name.to_string() };
@@ -107,26 +107,27 @@ impl UnreadableWatch {
         }
     }
 
-    /// Tells of those that were not told before. The object is read once more, for the words of the decoder are not kept.
-    async fn tell<K: Known + DeserializeOwned, P: Plane>(
+    /// Reports the unreadable objects that were not reported before. The object is read again, because the cache does not keep
+    /// the decoder's error.
+    async fn report<K: Known + DeserializeOwned, P: Plane>(
         &self,
         plane: &ControlPlane<P>,
         project: Option<&ProjectName>,
         unreadable: Vec<ObjectKey>,
-        told: &Told,
-        now: &mut Told,
+        reported: &Reported,
+        now: &mut Reported,
     ) {
         let entry = |key: &ObjectKey| (project.cloned(), K::KIND, key.clone());
         let (known, new): (Vec<ObjectKey>, Vec<ObjectKey>) =
-            unreadable.into_iter().partition(|key| told.contains(&entry(key)));
+            unreadable.into_iter().partition(|key| reported.contains(&entry(key)));
         now.extend(known.iter().map(entry));
         for key in new.into_iter().take(MOST_AT_ONCE) {
             let entry = entry(&key);
             let why = match plane.read::<K>(&key.namespace, &key.name).await {
                 Err(Error::Answer { why, .. }) => why,
-                // Nobody answers: whatever else is unreadable there has to wait as well.
+                // No answer: the other unreadable objects there wait too.
                 Err(error) if error.class() == Class::Retry => return,
-                // Gone, mended meanwhile, or refused: its watch tells of any change, and nothing is asked again before.
+                // Deleted, readable again, or refused. Its watch reports the next change, and it is not read before that.
                 Ok(_) | Err(_) => {
                     now.insert(entry);
                     continue;

@@ -1,6 +1,7 @@
-//! The companion of each ConfigMap and Secret that deployments refer to. The key names the source in its project.
+//! Controller of companions: the copies of the ConfigMaps and Secrets that deployments refer to. The key names the source in its
+//! project.
 //!
-//! Content is read when a copy is due, compared, and dropped; what is kept is which versions were seen to be equal.
+//! Content is read when a copy is due, compared and dropped. Only the versions that were seen to be equal are kept.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,12 +34,12 @@ use crate::{
     timing::Timing,
 };
 
-/// Keeps the companion of each ConfigMap and Secret that a project's deployments refer to.
+/// Reconciles the companion of each ConfigMap and Secret that a project's deployments refer to.
 pub(crate) struct Companion {
     pub(crate) hub: Arc<HubCache>,
     pub(crate) projects: Arc<ProjectRegistry>,
     pub(crate) triggers: Arc<Triggers>,
-    /// Sources are watched from the first reference on.
+    /// Watches of the project. The watch of sources starts with the first reference.
     pub(crate) watches: Arc<ManagementWatches>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
@@ -46,17 +47,17 @@ pub(crate) struct Companion {
     pub(crate) metrics: Metrics,
 }
 
-/// What has become of the content that was offered to the hub, if any was.
+/// Result of offering content to the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Offer {
     Settled,
     Refused,
 }
 
-/// A deployment that refers to the source.
+/// Deployment that refers to the source.
 type PackedUser = (ObjectKey, Arc<PackedDeployment>);
 
-/// One key, with everything that it stands for.
+/// Key of a companion, with its project and its names resolved.
 pub(crate) struct ResolvedKey<'a> {
     pub(crate) of: &'a Companion,
     pub(crate) project: &'a ProjectCache,
@@ -71,31 +72,31 @@ impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
     type Key = CompanionKey;
 
-    /// 1. Waits until the caches of project and hub are filled, and companions are known as they are at present; a cache that has
-    ///    been filled anew enqueues every key, and so does a namespace whose deployments can all be read again.
-    /// 2. Reads the source, when it is in use and not known.
-    /// 3. Observes the companion and who uses it, and decides.
-    /// 4. Where the decision depends on content, reads source and companion, and decides once more.
-    /// 5. Writes, and notes which version of the companion has the content of the source.
+    /// 1. Waits until the caches of project and hub are filled and the companions are current. A filled cache enqueues every key,
+    ///    and so does a namespace whose deployments are all readable again.
+    /// 2. Reads the source if it is in use and unknown.
+    /// 3. Observes the companion and its users, and plans the writes.
+    /// 4. If the plan depends on content, reads source and companion, and plans again.
+    /// 5. Sends the writes, and records the version of the companion that has the content of the source.
     async fn reconcile(&self, key: &CompanionKey, now: Now, failing: Duration) -> Result<Next, Error> {
         if !key.data_ref.is_valid() {
-            return Ok(Next::Await); // no such object can be
+            return Ok(Next::Await); // such an object cannot exist
         }
         let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
         if !project.is_synced() || !self.hub.is_synced() || companions_fail(&self.hub, &self.health, now) {
             return Ok(Next::Await);
         }
-        // Also where the namespace has gone before the last that used the source there.
+        // Also if the namespace was deleted before the last user of the source there.
         let users = source_index(&key.namespace, &key.data_ref);
         if project.deployments.count_by_index(&users) == 0 && !project.deployments.has_unreadable(&key.namespace) {
             project.sources(key.data_ref.kind).forget(&key.source());
         }
-        // Without its namespace nobody knows where copies are.
+        // Without the project's namespace the hub namespace of the copies is unknown.
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let hub_namespace = names::hub_namespace(&uid);
         let facts = self.hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
         if self.projects.rival(&key.project, &hub_namespace, facts.as_deref(), &self.hub).is_some() {
-            return Ok(Next::Await); // what is there is the other's, whose Secrets these would replace
+            return Ok(Next::Await); // the hub namespace and its Secrets are another project's
         }
         let resolved = ResolvedKey {
             of: self,
@@ -127,20 +128,20 @@ impl ResolvedKey<'_> {
             let reading = self.read(observed.reading, observed.companion.is_some(), now).await?;
             (observed, plan) = self.decide(&users, reading, now);
             if plan.signals.contains(&Signal::Read) {
-                // Gone in between, one or the other: their events enqueue the key, or the end of the wait for the source.
+                // Source or companion was deleted since. Its event enqueues the key, or the wait for the source ends.
                 return Ok(self.source_state(&users, now).next(self.of.timing.source_retry));
             }
         }
         if self.carry_out(&observed, &plan, now).await? == Offer::Refused {
-            // Who uses it, and what is left on it, is no matter of its content.
+            // Users and residue are written even if the content is refused.
             (observed, plan) = self.decide(&users, Reading::Unknown, now);
             self.carry_out(&observed, &plan, now).await?;
         }
         Ok(self.source_state(&users, now).next(self.of.timing.source_retry))
     }
 
-    /// Notes why the copy that is due does not come about, for whoever refers to the source. What the hub refuses for its content is
-    /// noted where it is refused, and takes nothing from what else may fail.
+    /// Records why a due copy fails, for the deployments that refer to the source. A refusal of the content is recorded
+    /// elsewhere, and does not replace this cause.
     fn note_late(&self, failure: Option<Failure>) {
         let sources = self.project.sources(self.data_ref.kind);
         self.notify_users(sources.note_late(&self.source, failure, &self.of.timing));
@@ -161,17 +162,17 @@ impl ResolvedKey<'_> {
         (observed, plan)
     }
 
-    /// Everything that is known about the companion, each object looked up once.
+    /// Returns the snapshot of the companion. Each object is read once.
     fn observe(&self, users: &[PackedUser], reading: Reading, now: Now) -> Observed {
         let hub = &self.of.hub;
         let companion = hub.companion(&self.hub_namespace, self.data_ref);
         let sources = self.project.sources(self.data_ref.kind);
         let copied = sources.copy(&self.source);
-        let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
+        let present = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
         let source = sources.get(&self.source);
         let in_use = |(_, wd): &&PackedUser| {
-            // Only then is the whole of it asked for.
+            // The whole deployment is unpacked only if it does without the source.
             !does_without(wd.references(), self.data_ref, &source) || !lets_go(&wd.open(), self.data_ref, &source)
         };
         let user = |(key, deployment): &PackedUser| {
@@ -184,7 +185,7 @@ impl ResolvedKey<'_> {
             }
         };
         let users = users.iter().filter(in_use).map(user);
-        // With each of many who come, all others would be asked what they want.
+        // With many users, each new one would cause a check of all others.
         let many = companion.as_ref().is_some_and(|companion| companion.has_many_users());
         let users = if many { many_users::enough(users) } else { users.collect() };
         let is_own = |facts: &NamespaceFacts| facts.mirrors(&self.project.name, self.namespace);
@@ -197,7 +198,7 @@ impl ResolvedKey<'_> {
             former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
             expecting: companion.as_ref().and_then(|companion| self.expecting(users.len(), companion)),
             residue: companion.as_ref().and_then(|companion| self.residue(companion)),
-            fresh: copied.is_some() && copied == stands,
+            fresh: copied.is_some() && copied == present,
             waits: sources.offered_in(&self.source, now.instant).is_some(),
             companion: companion.map(Shared::from),
             users,
@@ -205,7 +206,7 @@ impl ResolvedKey<'_> {
         }
     }
 
-    /// Reads what is missing in a reading: the source's content, and the companion's, when there is one.
+    /// Reads the missing contents: the source's, and the companion's if it exists.
     async fn read(&self, reading: Reading, companion_is_there: bool, now: Now) -> Result<Reading, Error> {
         let source = match reading {
             Reading::Source(source) | Reading::Both { source, .. } => Some(source),
@@ -222,7 +223,7 @@ impl ResolvedKey<'_> {
         })
     }
 
-    /// Reads the source and notes what it is. Its content, when it may be copied.
+    /// Reads the source and records its state. Returns its content if it may be copied.
     async fn read_source(&self, now: Now) -> Result<Option<Payload>, Error> {
         let sources = self.project.sources(self.data_ref.kind);
         let taken = sources.last(&self.source) == Source::Taken;
@@ -233,7 +234,7 @@ impl ResolvedKey<'_> {
                 let version = seen.resource_version.parse().unwrap_or(0);
                 (sources::Reading { uid: seen.uid, version, source }, Some(payload))
             }
-            // Tools that keep Secrets replace them: the copy of one that comes back at once is to stay as it is.
+            // Tools that manage Secrets replace them. If the Secret returns at once, its copy must not change.
             Ok(None)
                 if sources
                     .missing_for(&self.source, now.instant)
@@ -242,7 +243,7 @@ impl ResolvedKey<'_> {
                 return Ok(None);
             }
             Ok(None) => (sources::Reading { source: Source::Absent, ..Default::default() }, None),
-            // Credentials expire, and are renewed: only what lasts is said, to all who refer to it.
+            // Credentials expire and are renewed. Only a lasting failure is reported on all users.
             Err(error)
                 if error.class() == Class::Unauthenticated
                     && sources.unread_for(&self.source, now.instant) < self.of.timing.delivery_grace =>
@@ -262,12 +263,12 @@ impl ResolvedKey<'_> {
         self.notify_users(sources.read(&self.source, epoch, reading));
         let fits = |payload: &Payload| payload.size() <= self.of.limits.per_object;
         if payload.as_ref().is_some_and(|payload| !fits(payload)) {
-            self.notify_users(sources.accept(&self.source)); // none is to be made: that is what is said of it now
+            self.notify_users(sources.accept(&self.source)); // too large for a copy: this replaces the hub's refusal
         }
         Ok(payload.filter(fits))
     }
 
-    /// Sends the writes, and notes the version that has the source's content afterwards.
+    /// Sends the writes, and records the version that has the source's content afterwards.
     async fn carry_out(&self, observed: &Observed, plan: &Decided, now: Now) -> Result<Offer, Error> {
         let (hub, metrics) = (&self.of.hub.plane, &self.of.metrics);
         let sources = self.project.sources(self.data_ref.kind);
@@ -307,7 +308,7 @@ impl ResolvedKey<'_> {
                     return Ok(Offer::Refused);
                 }
                 Err(error) if error.class() == Class::Invalid && claims => {
-                    self.book(copied); // the content is what it is to be, whoever is told to use it
+                    self.note_copied(copied); // the content is correct, only the list of users is refused
                     self.notify_users(sources.note_full(&self.source, Some(error.to_string())));
                     return Err(error);
                 }
@@ -320,15 +321,15 @@ impl ResolvedKey<'_> {
                 copied = stored.map(|stored| stored.version).filter(|_| brings || observed.fresh || equal);
             }
         }
-        self.book(copied);
+        self.note_copied(copied);
         if plan.signals.contains(&Signal::Unused) {
             metrics.collected(self.data_ref.kind.as_str());
         }
         Ok(Offer::Settled)
     }
 
-    /// Notes that this version of the companion has what the source has.
-    fn book(&self, copied: Option<ObjectVersion>) {
+    /// Records that this version of the companion has the source's content.
+    fn note_copied(&self, copied: Option<ObjectVersion>) {
         let Some(copied) = copied else { return };
         let sources = self.project.sources(self.data_ref.kind);
         let known = sources.copy(&self.source).map(|copy| copy.uid);
@@ -338,18 +339,18 @@ impl ResolvedKey<'_> {
         self.notify_users(if other { News::Confirmed } else { accepted });
     }
 
-    /// The companion, by name.
+    /// Returns the reference to the companion.
     fn object(&self) -> Object {
         let (kind, name) = (self.data_ref.kind.into(), self.data_ref.name.clone());
         Object { kind, namespace: self.hub_namespace.clone(), name }
     }
 
-    /// What is where the companion is to be, whoever has made it.
+    /// Reads the metadata of the object with the companion's name, even if it is not ours.
     async fn read_place(&self) -> Result<Option<ObjectMeta>, Error> {
         self.of.hub.plane.read_metadata(&self.object()).await
     }
 
-    /// Notes that the companion's name belongs to something else.
+    /// Records that another object has the companion's name.
     fn note_taken(&self) {
         let sources = self.project.sources(self.data_ref.kind);
         let epoch = sources.begin(&self.source);
@@ -357,8 +358,8 @@ impl ResolvedKey<'_> {
         self.notify_users(sources.read(&self.source, epoch, reading));
     }
 
-    /// What is known of the source has changed: whoever refers to it may have to say something else, and when it was the
-    /// last that was missing, the other companions of that deployment are due as well.
+    /// Enqueues the users of the source after a change of its state, because their report may change. If the source was the last
+    /// missing one of a deployment, the deployment's other companions are due too.
     fn notify_users(&self, news: News) {
         if news == News::Nothing {
             return;
@@ -372,27 +373,27 @@ impl ResolvedKey<'_> {
         }
     }
 
-    /// Whether a deployment that refers to the source wants it to be copied now.
+    /// True if a deployment that refers to the source needs a copy of it now.
     fn wants_companion(&self, user: &PackedDeployment, promised: bool) -> bool {
         let (references, limits) = (user.references(), self.of.limits);
         let sources = self.project.read_sources(self.namespace, references);
         wants_companion(references, self.data_ref, self.namespace, limits, &sources, promised)
     }
 
-    /// Whether a deployment that refers to the source wants all that it refers to to be copied now. What the hub refuses is
-    /// offered again, each by itself: no other waits for it.
+    /// True if a deployment that refers to the source needs copies of all its sources now. Sources that the hub refuses are
+    /// offered again one by one, and no other source waits for them.
     fn wants_companions(&self, user: &PackedDeployment) -> bool {
         let sources = self.project.read_sources(self.namespace, user.references());
         wants_companions(user.references(), self.namespace, self.of.limits, &sources)
     }
 }
 
-/// Whether what was found is no companion, and was never one.
+/// True if the found object is not a companion and never was one.
 fn is_strange(found: &ObjectMeta) -> bool {
     !ownership::is_companion(found) && !ownership::is_unlabelled_companion(found)
 }
 
-/// Whether the hub does not take a copy, and will not by itself: its content, or by a quota, a webhook or a right that is lacking.
+/// True if the hub refuses a copy for a lasting cause: its content, a quota, a webhook or a missing permission.
 fn is_refusal(error: &Error) -> bool {
     match error.class() {
         Class::Invalid => true,

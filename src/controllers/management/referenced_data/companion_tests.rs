@@ -1,9 +1,8 @@
 use super::*;
 
-/// Found by reading: of a copy that the hub forbade nobody was told; and, of errors without words, that what the API server
-/// says of a namespace that goes was taken for a refusal.
+/// A copy that the hub forbade was not reported. Without a message, the error of a terminating namespace counted as a refusal.
 #[test]
-fn what_the_hub_forbids_is_refused_unless_its_namespace_goes() {
+fn companion_forbidden_by_hub_is_refused_unless_namespace_is_terminating() {
     let answer = |code: u16, cause: &str| {
         let status = serde_json::json!({
             "status": "Failure", "code": code, "message": "Forbidden (HTTP 403) metadata.namespace",

@@ -1,4 +1,4 @@
-//! Who uses a companion, as far as its own list and the hub's caches say, and what former claims have left on it.
+//! Users of a companion by its own list and the hub's caches, and residue of former claims on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,34 +20,34 @@ use crate::{
 };
 
 impl ResolvedKey<'_> {
-    /// Those that are named in `referenced-by` and do not refer to its source any more.
+    /// Returns the deployments in `referenced-by` that are not among the users.
     pub(crate) fn former_users(&self, users: &[User], companion: &CompanionFacts) -> BTreeMap<String, FormerUser> {
         let users: BTreeSet<&str> = users.iter().map(|user| &*user.name).collect();
         let names = companion.users.iter().flatten().filter(|_| !companion.has_many_users());
         let users_then = names.filter_map(|user| companion::named(user));
         let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(name));
-        let look = |(_, name): (&str, &str)| {
+        let observe = |(_, name): (&str, &str)| {
             let deployment = self.project.deployment(&ObjectKey::new(self.namespace, name));
             let key = ObjectKey::new(&self.hub_namespace, name);
             let copy = self.of.hub.copy(&key);
             let former = FormerUser {
                 deployment: deployment.map(Shared::from),
-                copy_exists: self.of.hub.copies.contains(&key), // also one that cannot be read
+                copy_exists: self.of.hub.copies.contains(&key), // readable or not
                 copy_expects: copy.is_some_and(|copy| companion::expects(&copy, self.data_ref)),
             };
             (name.to_owned(), former)
         };
-        former.map(look).collect()
+        former.map(observe).collect()
     }
 
-    /// The copies on the hub that have been promised a companion whose list does not say who its users are: as many as it takes
-    /// to see that there are more than it names, beside those who refer to the source. Absent while one cannot be read.
+    /// Returns the copies on the hub that were promised a companion whose list does not name its users. At most one more than a
+    /// list names. `None` while a copy cannot be read.
     pub(crate) fn expecting(&self, users: usize, companion: &CompanionFacts) -> Option<BTreeSet<String>> {
         let (copies, namespace) = (&self.of.hub.copies, &*self.hub_namespace);
         if !companion.names_nobody() || copies.has_unreadable(namespace) {
             return None;
         }
-        // Where it says that there are many, those who refer to the source count by themselves.
+        // With the marker for many users, and more users than a list names, the copies do not change the decision.
         if companion.has_many_users() && users > MAX_NAMED_USERS {
             return Some(BTreeSet::new());
         }
@@ -56,11 +56,11 @@ impl ResolvedKey<'_> {
         Some(expecting.take(MAX_NAMED_USERS + 1).collect())
     }
 
-    /// What former claims of policies have left. Who expects the companion is only looked at where there is something.
+    /// Returns the residue of former claims. Copies that expect the companion are read only if there is residue.
     pub(crate) fn residue(&self, companion: &CompanionFacts) -> Option<ResidueFacts> {
         let (hub, namespace) = (&self.of.hub, &*self.hub_namespace);
         if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
-            return None; // nobody knows who lives, and who needs it; a fresh cache enqueues every key
+            return None; // living policies and users are unknown; a filled cache enqueues every key
         }
         let name = names::binding_name(self.data_ref.kind.as_str(), &self.data_ref.name);
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
@@ -68,7 +68,7 @@ impl ResolvedKey<'_> {
             let key = ObjectKey::new(namespace, policy);
             match hub.policies.get(&key) {
                 Some(policy) => phase::selects(&policy.spec, self.data_ref.kind),
-                None => hub.policies.contains(&key), // there, but not to be read
+                None => hub.policies.contains(&key), // it exists but cannot be read
             }
         };
         let is_abandoned = |claim: &ForeignClaim| hub.is_abandoned(namespace, claim);

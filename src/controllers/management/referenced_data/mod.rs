@@ -1,4 +1,4 @@
-//! Controller `referenced-data`, and who uses which companion.
+//! Controller `referenced-data`, the users of companions and the cache of sources.
 
 pub(crate) mod companion;
 pub(crate) mod companion_users;

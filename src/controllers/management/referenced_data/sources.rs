@@ -1,6 +1,6 @@
-//! The last reading of each ConfigMap and Secret that is in use.
+//! Cache of the last reading of each ConfigMap and Secret in use.
 //!
-//! A watch of metadata reports when a reading is out of date. Nothing is kept of any other object, and no content of any.
+//! A watch of metadata reports when a reading is out of date. The cache keeps no other objects, and no content.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use crate::{
     timing::Timing,
 };
 
-/// The sources of one kind in one project.
+/// Sources of one kind in one project.
 #[derive(Default)]
 pub struct Sources {
     entries: Mutex<HashMap<ObjectKey, Entry>>,
     listener: OnceLock<Listener>,
     /// True while the watch fails, so that changes go unnoticed.
     failing: AtomicBool,
-    /// Everything up to this version has been delivered.
+    /// Version up to which the watch has delivered all changes.
     passed: AtomicU64,
 }
 
@@ -36,49 +36,49 @@ type Listener = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
 #[derive(Default)]
 struct Entry {
-    /// Grows with each change that the watch reports.
+    /// Number of changes that the watch has reported.
     epoch: u64,
-    /// The last reading, and the epoch in which it was begun.
+    /// Last reading, with the epoch in which it began.
     reading: Option<(u64, Reading)>,
-    /// The companion that was seen to have what the reading has.
+    /// Version of the companion that was seen to have the content of the reading.
     copied: Option<ObjectVersion>,
-    /// Since when it cannot be read, for want of credentials that are taken.
+    /// Time of the first failed authentication since the last successful read.
     unread_since: Option<Instant>,
-    /// Since when it has not been found, though it was there when it was last read.
+    /// Time of the first miss of a source that existed at its last read.
     missing_since: Option<Instant>,
-    /// That the hub took no copy of what was read.
+    /// Refusal of the copy by the hub.
     refused: Option<Refused>,
-    /// Why the companion's list of users takes no more of them.
+    /// Reason why the companion's list of users is full.
     full: Option<String>,
-    /// Why reading it, or copying it, has failed for longer than the grace.
+    /// Cause of a failure to read or copy the source for longer than the grace period.
     late: Option<String>,
 }
 
-/// That the hub took no copy.
+/// Refusal of a copy by the hub.
 struct Refused {
-    /// In its API server's words.
+    /// Message of the hub's API server.
     why: String,
     /// Number of refusals since the last acceptance.
     times: u32,
-    /// When it is offered again: at once when it is another content by now.
+    /// Time of the next attempt. `None` if the content has changed, so that it is offered at once.
     again: Option<Instant>,
 }
 
-/// The result of a reading.
+/// Result of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Uid of what was read; empty when there was nothing.
+    /// Uid of the source. Empty if it does not exist.
     pub uid: String,
-    /// Its resourceVersion.
+    /// Version of the source: its resourceVersion.
     pub version: u64,
-    /// The source.
+    /// State of the source.
     pub source: Source,
 }
 
-/// The change that a reading makes.
+/// Change of the known state of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Nothing.
+    /// No change.
     Nothing,
     /// A doubtful reading is confirmed.
     Confirmed,
@@ -87,29 +87,29 @@ pub enum News {
 }
 
 impl Sources {
-    /// True while the watch fails. Meanwhile only a young reading is reliable.
+    /// True while the watch fails. Then only a recent reading is reliable.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Called when a source in use has changed. Set once, before the watch begins.
+    /// Sets the listener for changes of sources in use. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&ObjectKey) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Puts a source into use, and answers with the epoch in which a reading of it begins now.
+    /// Puts a source into use. Returns the epoch in which a read of it begins now.
     pub fn begin(&self, key: &ObjectKey) -> u64 {
         self.entries().entry(key.clone()).or_default().epoch
     }
 
-    /// For how long a source has not been read because nobody knew who asked: it was not just now.
+    /// Records a failed authentication. Returns the time since the first one.
     pub fn unread_for(&self, key: &ObjectKey, now: Instant) -> Duration {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return Duration::ZERO };
         now.saturating_duration_since(*entry.unread_since.get_or_insert(now))
     }
 
-    /// For how long a source has not been found that was there when it was last read; `None` if it was not.
+    /// Records that a source was not found. Returns the time since the first miss. `None` if it did not exist at its last read.
     pub fn missing_for(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let mut entries = self.entries();
         let entry = entries.get_mut(key)?;
@@ -117,13 +117,13 @@ impl Sources {
         Some(now.saturating_duration_since(*entry.missing_since.get_or_insert(now)))
     }
 
-    /// Rest of `grace` for a source that is missing: a replacement begins with its deletion.
+    /// Returns the rest of `grace` for a missing source, because a replacement begins with its deletion.
     pub fn may_return_in(&self, key: &ObjectKey, now: Instant, grace: Duration) -> Option<Duration> {
         let since = self.entries().get(key)?.missing_since?;
         grace.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
-    /// Notes what a reading came to, that was begun in `epoch`.
+    /// Records the result of a read that began in `epoch`.
     pub fn read(&self, key: &ObjectKey, epoch: u64, reading: Reading) -> News {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return News::Changed };
@@ -152,7 +152,7 @@ impl Sources {
         }
     }
 
-    /// The source as it was read. [`Source::Unknown`] if it has changed since.
+    /// Returns the state of a source. [`Source::Unknown`] if it has changed since its last read.
     pub fn get(&self, key: &ObjectKey) -> Source {
         let entries = self.entries();
         let Some(entry) = entries.get(key) else { return Source::Unknown };
@@ -162,15 +162,15 @@ impl Sources {
         }
     }
 
-    /// What a source was when it was last read, also while it has not been read anew: for whoever must not react to each
+    /// Returns the state of a source at its last read, even if it has changed since. For callers that must not react to each
     /// change.
     pub fn last(&self, key: &ObjectKey) -> Source {
         let entries = self.entries();
         entries.get(key).and_then(|entry| entry.reading.as_ref()).map(|(_, r)| r.source.clone()).unwrap_or_default()
     }
 
-    /// What is to be said of a source: what it was when it was last read, and that the hub took no copy of that. It is said
-    /// until the hub takes one, also of another content: so it does not come and go with each attempt.
+    /// Returns the reported state of a source: the state at its last read, or the hub's refusal of the copy. A refusal is
+    /// reported until the hub accepts a copy, even of new content. So the report does not change with each attempt.
     pub fn told(&self, key: &ObjectKey) -> Source {
         let entries = self.entries();
         let Some(entry) = entries.get(key) else { return Source::Unknown };
@@ -180,8 +180,8 @@ impl Sources {
         }
     }
 
-    /// The hub took no copy of the last reading; when it is offered next is counted from `now`, in steps of `retry`. It
-    /// says nothing of a source that has changed meanwhile: that is read anew, and offered.
+    /// Records the hub's refusal of the last reading. The back-off starts at `now` and is based on `retry`. The refusal of a
+    /// source that has changed since is ignored, because the source is read and offered again.
     pub fn refuse(&self, key: &ObjectKey, why: String, now: Instant, retry: Duration) -> News {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return News::Nothing };
@@ -191,21 +191,21 @@ impl Sources {
         let times = entry.refused.as_ref().map_or(0, |refused| refused.times) + 1;
         let again = Some(now + offer_pause(times, retry));
         let before = entry.refused.take().map(|refused| refused.why);
-        // Each attempt has other numbers in it, and none is worth a write for each who refers to it.
+        // The message of each attempt has other numbers. They are not worth a write on every user.
         let same = before.filter(|before| *before == why || differs_in_their_numbers_alone(before, &why));
         let news = if same.is_some() { News::Nothing } else { News::Confirmed };
         entry.refused = Some(Refused { why: same.unwrap_or(why), times, again });
         news
     }
 
-    /// Nothing is known any more against a copy: the hub has one, or none is to be made.
+    /// Clears the refusal: the hub has accepted a copy, or none is needed.
     pub fn accept(&self, key: &ObjectKey) -> News {
         let mut entries = self.entries();
         let refused = entries.get_mut(key).and_then(|entry| entry.refused.take());
         if refused.is_some() { News::Confirmed } else { News::Nothing }
     }
 
-    /// Records why the companion's list of users takes no more of them. `None` if it takes all.
+    /// Records why the companion's list of users is full. `None` if it is not full.
     pub fn note_full(&self, key: &ObjectKey, full: Option<String>) -> News {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return News::Nothing };
@@ -220,12 +220,12 @@ impl Sources {
         News::Confirmed
     }
 
-    /// Why the companion's list of users takes no more of them.
+    /// Returns the reason why the companion's list of users is full.
     pub fn full(&self, key: &ObjectKey) -> Option<String> {
         self.entries().get(key)?.full.clone()
     }
 
-    /// Notes that work on the copy failed; `None` if it succeeded. What is to be said of it stays until a success.
+    /// Records a failure to read or copy the source. `None` after a success. The report is kept until a success.
     pub fn note_late(&self, key: &ObjectKey, failure: Option<Failure>, timing: &Timing) -> News {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return News::Nothing };
@@ -234,12 +234,12 @@ impl Sources {
         if before == entry.late { News::Nothing } else { News::Confirmed }
     }
 
-    /// Why reading it, or copying it, has failed for longer than the grace.
+    /// Returns the cause of a failure to read or copy the source for longer than the grace period.
     pub fn late(&self, key: &ObjectKey) -> Option<String> {
         self.entries().get(key)?.late.clone()
     }
 
-    /// For how long what the hub has refused is not offered again; nothing when it may be offered now.
+    /// Returns the time until refused content is offered again. `None` if it may be offered now.
     pub fn offered_in(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let entries = self.entries();
         let entry = entries.get(key)?;
@@ -248,14 +248,14 @@ impl Sources {
         Some(again.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// A companion was seen, or made, to have the content of the last reading.
+    /// Records a version of the companion that has the content of the last reading.
     pub fn copied(&self, key: &ObjectKey, companion: ObjectVersion) {
         if let Some(entry) = self.entries().get_mut(key) {
             entry.copied = Some(companion);
         }
     }
 
-    /// The companion that has the content of the last reading, which is the present one.
+    /// Returns the version of the companion that has the source's present content. `None` if that content is unknown.
     pub fn copy(&self, key: &ObjectKey) -> Option<ObjectVersion> {
         let entries = self.entries();
         let entry = entries.get(key)?;
@@ -263,7 +263,7 @@ impl Sources {
         entry.copied.clone()
     }
 
-    /// A source is not in use any more.
+    /// Forgets a source that is no longer in use.
     pub fn forget(&self, key: &ObjectKey) {
         self.entries().remove(key);
     }
@@ -272,9 +272,8 @@ impl Sources {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The watch says that a source is at this version now, or gone (`None`).
-    /// `complete`: a complete list says so, in which nothing is older than what has been read, unless the server has been given
-    /// another history.
+    /// Records a report of the watch: the source is at this version now, or gone (`None`). `complete` is true for a report of a
+    /// complete list. An older version in such a list means that the server has another history, so it counts as a change.
     fn changed(&self, key: &ObjectKey, now: Option<(&str, u64)>, complete: bool) {
         {
             let mut entries = self.entries();

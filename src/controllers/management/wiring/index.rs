@@ -4,8 +4,12 @@
 //! Each kind of value is a variant of its own, so that nothing a tenant writes into one (the uid that a deployment gives
 //! for its Workload, say) can be taken for another.
 
+use kube::ResourceExt;
+
 use crate::{
     api::{
+        compute::WorkloadDeployment,
+        meta::label,
         names::{CityCode, CityPolicyName, ProjectName},
         referenced::DataRef,
     },
@@ -124,7 +128,12 @@ pub(crate) fn policies_index(city: &CityCode) -> Index {
     Index::CityPolicies(city.clone())
 }
 
-/// The city of a hub copy, by its label.
+/// The city of a hub copy: its policy selects it by this label.
+pub(crate) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
+    copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
+}
+
+/// The same, of a packed copy.
 pub(crate) fn label_city(copy: &PackedDeployment) -> Option<CityCode> {
     CityCode::parse(copy.city_label()?).ok()
 }

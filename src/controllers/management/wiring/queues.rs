@@ -2,7 +2,7 @@
 //!
 //! Keys are parsed where they are made, so that no controller takes names apart, and none can be handed another's key.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
@@ -11,11 +11,36 @@ use crate::{
         names::{CityCode, ProjectName},
         referenced::DataRef,
     },
+    controllers::management::projects::project_cache::ProjectCache,
     io::{
         queue::{Key, Queue},
         store::ObjectKey,
     },
 };
+
+/// Keys for each queue.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) workload: BTreeSet<ProjectKey>,
+    pub(crate) federator: BTreeSet<ProjectKey>,
+    pub(crate) policy: BTreeSet<PolicyKey>,
+    pub(crate) projector: BTreeSet<InstanceKey>,
+    pub(crate) companion: BTreeSet<CompanionKey>,
+    /// True if the Clusters are compared with the cities that they have.
+    pub(crate) clusters: bool,
+}
+
+impl Keys {
+    /// Adds the policy of a city in a hub namespace.
+    pub(crate) fn policy(&mut self, namespace: &str, city: CityCode) {
+        self.policy.insert(PolicyKey { namespace: namespace.into(), city });
+    }
+
+    /// Adds the place of a projection.
+    pub(crate) fn place(&mut self, project: &ProjectCache, object: ObjectKey) {
+        self.projector.insert(InstanceKey::Place(ProjectKey { project: project.name.clone(), object }));
+    }
+}
 
 /// One queue per controller.
 #[derive(Default)]
@@ -30,6 +55,19 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// Adds keys to their queues.
+    pub(crate) fn add(&self, keys: Keys) {
+        let Keys { workload, federator, policy, projector, companion, clusters } = keys;
+        workload.into_iter().for_each(|key| self.workload.add(key));
+        federator.into_iter().for_each(|key| self.federator.add(key));
+        policy.into_iter().for_each(|key| self.policy.add(key));
+        projector.into_iter().for_each(|key| self.projector.add(key));
+        companion.into_iter().for_each(|key| self.companion.add(key));
+        if clusters {
+            self.clusters.notify_one();
+        }
+    }
+
     /// A project can be reached again: what failed in it may try now.
     pub(crate) fn retry_project(&self, project: &ProjectName) {
         self.workload.retry_now(project);

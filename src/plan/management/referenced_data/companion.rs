@@ -1,7 +1,7 @@
-//! A source and the deployments that refer to it -> its companion on the hub: content, users, and its end.
+//! Plans the companion of a source on the hub: its content, its list of users and its deletion.
 //!
-//! A companion is written by create and merge patch of exactly the version that was judged, not by server-side apply:
-//! its content is to be the source's and nothing more, and two writers of `referenced-by` must not lose an entry.
+//! A companion is written by create and by merge patch of exactly the observed version, not by server-side apply. Its content
+//! must equal the source's, without additions. Two writers of `referenced-by` must not lose an entry.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,124 +30,125 @@ use crate::{
     },
 };
 
-/// What is known of one deployment of the project that refers to the source.
+/// Deployment of the project that refers to the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// The deployment's name.
+    /// Name of the deployment.
     pub name: String,
-    /// Whether a copy is to be made for it: it stays, and all that it refers to can be copied, or it has been promised this.
+    /// True if the deployment needs a copy. It is not terminating, and all its sources can be copied or it was promised this one.
     pub wants_copy: bool,
-    /// Whether its copy on the hub has been promised the companion: it runs with it, whatever the list says.
+    /// True if its copy on the hub was promised the companion. Its Instances use the companion, even if the list does not name
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub promised: bool,
 }
 
-/// What is known of whoever stands in `referenced-by` and does not refer to the source any more.
+/// Entry of `referenced-by` that is not among the users of the source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FormerUser {
-    /// The deployment, while it is there.
+    /// The deployment. `None` if it does not exist.
     pub deployment: Option<Shared<WorkloadDeployment>>,
-    /// Whether a copy of that name is on the hub.
+    /// True if a copy of that name is on the hub.
     pub copy_exists: bool,
-    /// Whether that copy expects the companion.
+    /// True if that copy expects the companion.
     pub copy_expects: bool,
 }
 
-/// What former claims of policies have left on a companion ([`residue`](super::residue)).
+/// Residue of former claims on a companion ([`residue`](super::residue)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResidueFacts {
-    /// Whether the companion itself carries a claim.
+    /// True if the companion itself carries a claim.
     pub on_companion: bool,
-    /// The companion's binding, when something was left there.
+    /// Version of the companion's binding. `None` if it has no residue.
     pub on_binding: Option<ObjectVersion>,
-    /// The bindings of those deployments that would go without the companion if that was taken off.
+    /// Bindings of the deployments that would lose the companion if the residue was removed.
     pub needed_by: BTreeSet<String>,
 }
 
-/// How much of the content has been read for this decision.
+/// Contents that were read for this decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Reading {
-    /// Nothing, or nothing that may be copied.
+    /// No content that may be copied was read.
     #[default]
     Unknown,
-    /// The source's.
+    /// The content of the source.
     Source(Payload),
-    /// The source's, and that of the companion, at this version.
+    /// The contents of the source and of the companion.
     Both {
-        /// The source's content.
+        /// Content of the source.
         source: Payload,
-        /// The version of the companion that was read.
+        /// Version of the companion that was read.
         version: ObjectVersion,
-        /// The companion's content.
+        /// Content of the companion.
         companion: Payload,
     },
 }
 
-/// Everything that is known about one companion.
+/// Snapshot of one companion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
-    /// Which.
+    /// Kind and name of the source.
     pub data_ref: DataRef,
-    /// The project's namespace.
+    /// Namespace in the project.
     pub namespace: String,
-    /// The hub's.
+    /// Namespace on the hub.
     pub hub_namespace: String,
-    /// Whether the hub namespace is there, names this project's, and stays.
+    /// True if the hub namespace exists, mirrors the project's namespace and is not terminating.
     pub hub_namespace_lives: bool,
-    /// The deployments that refer to the source.
+    /// Deployments that refer to the source.
     pub users: Vec<User>,
-    /// Whether some deployment of the namespace cannot be read, which may refer to the source as well: nothing is taken from
-    /// anybody then, and whoever is known gets what he needs.
+    /// True if a deployment of the namespace cannot be read. It may refer to the source too. Then no user is removed from the
+    /// list, and the known users still get their copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown_users: bool,
-    /// Those that stand in `referenced-by` and are not among them, by name. Of an entry that names another namespace the
-    /// name alone counts, as the Go operator's collector has it: a hub namespace holds one project namespace.
+    /// Entries of `referenced-by` that are not among the users, by name. Of an entry with another namespace only the name counts,
+    /// because a hub namespace has the objects of one project namespace. The Go operator's collector does the same.
     pub former_users: BTreeMap<String, FormerUser>,
-    /// Of a companion whose list does not say who its users are: the copies on the hub that have been promised it, by name, as many
-    /// as it takes to see that there are more. Absent while that is not known.
+    /// Names of the copies on the hub that were promised a companion whose list does not name its users. At most one more than a
+    /// list names. `None` while they are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expecting: Option<BTreeSet<String>>,
-    /// The companion.
+    /// The companion. `None` if the hub has none.
     pub companion: Option<Shared<CompanionFacts>>,
-    /// What former claims of policies have left on it, if anything.
+    /// Residue of former claims on the companion.
     pub residue: Option<ResidueFacts>,
-    /// Whether the companion has been seen to have what the source has.
+    /// True if the companion is known to have the content of the source.
     pub fresh: bool,
-    /// Whether the hub has refused what the source has, and is not to be asked again yet.
+    /// True if the hub refused the content of the source, and the next attempt is not due yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
-    /// What has been read for this decision. A recorded snapshot comes without it, for it shows no content.
+    /// Contents that were read for this decision. A recorded snapshot lacks them, because a record shows no content.
     #[serde(skip_deserializing)]
     pub reading: Reading,
 }
 
-/// What is known of the source of a companion, its content aside.
+/// State of a companion's source, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceState {
-    /// Whether a deployment refers to it.
+    /// True if a deployment refers to the source.
     pub used: bool,
-    /// What it is at present.
+    /// Present state. Unknown after a change.
     pub present: Source,
-    /// What it was when it was last read.
+    /// State at the last read.
     pub last: Source,
-    /// Whether its watch fails, so that changes go unnoticed.
+    /// True if the watch of the source fails, so that changes are not seen.
     pub failing: bool,
-    /// For how long what the hub has refused of it is not offered again.
+    /// Time until content that the hub refused is offered again.
     pub offered_in: Option<Duration>,
-    /// For how long it is waited for, after it was deleted: whoever replaces it deletes it first.
+    /// Remaining wait for a deleted source to return. A replacement begins with the deletion.
     pub may_return_in: Option<Duration>,
 }
 
 impl SourceState {
-    /// Whether it is read before anything is decided.
+    /// True if the source is read before a decision.
     pub fn is_read_first(&self) -> bool {
         let known = matches!(self.present, Source::Absent | Source::Present { .. });
         self.used && (self.failing || !known)
     }
 
-    /// When to look again, where no event of the source itself can be relied on: that it may be read now, or that its
-    /// companion's place is free, or that the hub takes now what it has refused, or that it has not come back.
+    /// Returns the next requeue, for changes without an event of the source. In such a change the source becomes readable, the
+    /// companion's name becomes free, the hub accepts refused content, or a deleted source does not return.
     pub fn next(&self, retry: Duration) -> Next {
         let waits = self.failing || matches!(self.last, Source::Unauthorized(_) | Source::Taken);
         let wait = waits.then_some(retry).into_iter().chain(self.offered_in).chain(self.may_return_in).min();
@@ -155,38 +156,38 @@ impl SourceState {
     }
 }
 
-/// How long what the hub has refused so many times is not offered again. Most refusals last until somebody changes the
-/// source or a rule of the hub, and each offer is a read and a write.
+/// Returns the back-off after so many refusals by the hub. Most refusals last until a user changes the source or a rule of the
+/// hub. Each attempt costs a read and a write.
 pub fn offer_pause(times: u32, retry: Duration) -> Duration {
     retry.saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(16))).min(LONGEST_OFFER_PAUSE.max(retry))
 }
 
-/// Longest pause between two offers: a rule that has changed is found as late as what sweeps find.
+/// Maximum back-off between two attempts. A changed rule is found about as late as by a sweep.
 const LONGEST_OFFER_PAUSE: Duration = Duration::from_mins(5);
 
-/// What the controller is to do beside the writes.
+/// Action of the controller in addition to the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Read the source, and the companion when there is one, and ask again.
+    /// Read the source, and the companion if it exists, and plan again.
     Read,
-    /// The companion, at the version that was read, has what the source has.
+    /// The companion has the content of the source, at the version that was read.
     Equal,
-    /// Nobody uses the companion any more: with these writes it is collected.
+    /// The companion has no users left. These writes delete it.
     Unused,
 }
 
-/// What is decided about one companion.
+/// Plan for one companion.
 pub type Decided = Plan<Step<Project, Hub>, Signal>;
 
-/// Whether a deployment, in the project or on the hub, is promised a companion.
+/// True if a deployment, in the project or on the hub, was promised a companion.
 pub fn expects(deployment: &WorkloadDeployment, data_ref: &DataRef) -> bool {
     annotated(deployment, annotation::EXPECTED_REFERENCED_DATA).contains(data_ref)
 }
 
-/// Decides about one companion: without [`Signal::Read`], it is as its source, or will be with these writes.
+/// Plans one companion. Without [`Signal::Read`], it equals its source, or will after these writes.
 pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let read = || Plan::nothing().with([Signal::Read]);
-    // Of a name that cannot be copied nothing is made, whether those who refer to it can do without or not.
+    // A source with a name that cannot be copied gets no companion, even if a user requires it.
     let wanted = name_flaw(&observed.data_ref).is_none() && observed.users.iter().any(|user| user.wants_copy);
     let Some(companion) = observed.companion.as_deref() else {
         return match &observed.reading {
@@ -198,19 +199,19 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         };
     };
     if companion.terminating {
-        return Plan::nothing(); // made anew when it is gone; its event enqueues it
+        return Plan::nothing(); // recreated after the deletion: its event enqueues the key
     }
     let (users, confirm) = users(observed, companion);
-    // Whoever is struck off the list is confirmed; a list that names nobody says itself that the companion is not needed.
+    // A live read confirms each removal from the list. A list without names shows by itself that the companion is not needed.
     let struck_off = confirm.into_iter().fold(Proof::of_target(), |proof, cause| proof.and(cause, Step::Local));
     let version = ObjectVersion::new(&companion.uid, &companion.version);
-    // Taken off only once everybody who needs it has it by need, wherever that is (fact 27).
+    // Residue is removed only after dependencies bring the companion to every user, on each cluster (fact 27).
     let released = observed.residue.as_ref().filter(|residue| residue.needed_by.is_empty());
     let binding = released.and_then(|residue| residue.on_binding.as_ref());
     let release =
         binding.map(|version| Step::Remote(residue::release(&observed.hub_namespace, &observed.data_ref, version)));
     if users.is_empty() {
-        // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
+        // Without an entry in its list, or with an unreadable deployment, the companion may still be in use.
         if !observed.unknown_users && companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
             let plan: Decided =
                 struck_off.delete_version(object(observed), version, Step::Remote).into_iter().collect();
@@ -222,12 +223,12 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     if is_due {
         let Reading::Both { source, version: seen, companion: content } = &observed.reading else { return read() };
         if *seen != version {
-            return Plan::nothing(); // the watch is behind: who uses it now will be known with its next event
+            return Plan::nothing(); // the watch is behind: its next event shows the present users
         }
-        // Content first, and alone: it is not to wait while users come and go, or for a list that takes no more of them. What
-        // is left of the decision its event brings.
+        // The content is written first and alone. It must not wait for changes of the users, or for a list that is full. The
+        // event of this write brings the rest.
         if !content.holds(source) && !content.can_become(source) {
-            // Immutable, or of another type: nothing but a new one can have the new content.
+            // The companion is immutable or has another type. Only a recreated one can have the new content.
             let proof = Proof::in_snapshot();
             return proof.delete_version(object(observed), version, Step::Remote).into_iter().collect();
         }
@@ -246,8 +247,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     plan.with(is_due.then_some(Signal::Equal))
 }
 
-/// Whether a write brings content, and not only what is said about it: of that alone can a refusal say that the source
-/// cannot be copied.
+/// True if a write carries content, not only metadata. Only the refusal of such a write means that the source cannot be copied.
 pub fn brings_content(write: &Write<Hub>) -> bool {
     let is_companion = write.object.kind.is_confidential();
     match &write.op {
@@ -259,7 +259,7 @@ pub fn brings_content(write: &Write<Hub>) -> bool {
     }
 }
 
-/// The companion.
+/// Returns the reference to the companion.
 fn object(observed: &Observed) -> Object {
     Object {
         kind: observed.data_ref.kind.into(),
@@ -268,7 +268,7 @@ fn object(observed: &Observed) -> Object {
     }
 }
 
-/// What it is a copy of.
+/// Returns the reference to the source.
 fn source(observed: &Observed) -> Object {
     Object { namespace: observed.namespace.clone(), ..object(observed) }
 }
@@ -284,7 +284,7 @@ fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
     Write::create(manager::COMPANION, object(observed), body)
 }
 
-/// The list of these users: their names, or of too many that there are more. What names nobody stays beside that.
+/// Returns the list of these users: their names, or the marker for many users. Entries that name no deployment are kept.
 fn listed(users: BTreeSet<String>) -> BTreeSet<String> {
     let (named, unnamed): (BTreeSet<_>, BTreeSet<_>) = users.into_iter().partition(|entry| named(entry).is_some());
     if named.len() > MAX_NAMED_USERS {
@@ -293,16 +293,16 @@ fn listed(users: BTreeSet<String>) -> BTreeSet<String> {
     named.into_iter().chain(unnamed).collect()
 }
 
-/// What the list of users is from now on, and the live reads that must stand behind each whose name is struck off.
+/// Returns the new list of users, and the live reads that must confirm each removal from it.
 fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Confirm<Project>>) {
     let mut before = companion.users.clone().unwrap_or_default();
     before.remove(NO_USERS);
-    // Then anybody who refers to it may have it.
+    // If the list does not name its users, every deployment that refers to the source may use the companion.
     let anybody = companion.users.is_none() || companion.has_many_users();
     let mut users = BTreeSet::new();
     for user in &observed.users {
         let entry = resolve::user_entry(&observed.namespace, &user.name);
-        // One that goes stays in the list until it is gone, and so does one whose other data cannot be copied.
+        // A terminating user is kept in the list, and so is one whose other data cannot be copied.
         if anybody || before.contains(&entry) || user.wants_copy || user.promised {
             users.insert(entry);
         }
@@ -319,24 +319,24 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
             users.insert(MANY_USERS.to_owned());
             return (users.into_iter().filter(|entry| named(entry).is_none()).collect(), Vec::new());
         }
-        // Behind that one nobody who comes changes anything: it is given up before the companion is.
+        // New users do not change the marker. So it is replaced before the companion is deleted.
         let list = if users.is_empty() { [NO_USERS.to_owned()].into() } else { listed(users) };
         return (list, Vec::new());
     }
     let confirm = if observed.unknown_users {
-        users.extend(before); // whoever cannot be read may be any of them
+        users.extend(before); // the unreadable deployment may be any of them
         Vec::new()
     } else {
         former(observed, &before, &mut users)
     };
     let list = listed(users);
-    // Where names are given up, nobody is struck off.
+    // A marker replaces all names, so no user is removed.
     let confirm = if list.contains(MANY_USERS) { Vec::new() } else { confirm };
     (list, confirm)
 }
 
-/// Keeps among the users those of the list who may still be some, and answers with the live reads that must stand behind the
-/// others.
+/// Adds the former users that may still use the companion to the users. Returns the live reads that must confirm the removal of
+/// the others.
 fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<String>) -> Vec<Confirm<Project>> {
     let mut confirm = Vec::new();
     for entry in before {
@@ -344,14 +344,14 @@ fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<S
             continue;
         }
         let Some((namespace, name)) = named(entry) else {
-            users.insert(entry.clone()); // nobody can say who that is
+            users.insert(entry.clone()); // the entry names no deployment
             continue;
         };
-        let nothing = FormerUser::default();
-        let former = observed.former_users.get(name).unwrap_or(&nothing);
+        let unknown = FormerUser::default();
+        let former = observed.former_users.get(name).unwrap_or(&unknown);
         let is_of_here = namespace == observed.namespace;
         match former.deployment.as_deref() {
-            // What the hub still holds of it is brought to the cell by its list.
+            // The copy on the hub still brings the companion to the cell through its annotation.
             _ if former.copy_expects || (former.copy_exists && !is_of_here) => {
                 users.insert(entry.clone());
             }
@@ -360,8 +360,8 @@ fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<S
             }
             Some(deployment) => {
                 confirm.push(Write::confirm_unchanged(deployment));
-                // It refers to the source, and does without it: nothing but the source's absence takes its copy away.
-                let refers = |of: &Reference| of.data_ref == observed.data_ref;
+                // It refers to the source as optional. Its copy is released only if the source is absent.
+                let refers = |reference: &Reference| reference.data_ref == observed.data_ref;
                 let absent = references(&deployment.spec.template.spec).iter().any(refers);
                 confirm.extend(absent.then(|| Write::confirm_absent(source(observed))));
             }
@@ -374,12 +374,12 @@ fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<S
     confirm
 }
 
-/// The namespace and the name of a deployment that an entry of `referenced-by` names; nothing when it names none.
+/// Returns namespace and name of the deployment in an entry of `referenced-by`. `None` if it names none.
 pub fn named(entry: &str) -> Option<(&str, &str)> {
     entry.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
 }
 
-/// What changes in the companion's metadata. `released`: a former claim is taken off; it would send the companion to that
+/// Returns the changes of the companion's metadata. If `released`, a former claim is removed. It would send the companion to that
 /// city for ever (facts 24, 26).
 fn metadata(companion: &CompanionFacts, users: &BTreeSet<String>, released: bool) -> Map<String, Value> {
     let mut metadata = Map::new();

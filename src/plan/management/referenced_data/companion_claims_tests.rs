@@ -1,13 +1,13 @@
 use super::*;
 
-/// The only write: its body, and whether it brings content.
+/// Returns the body of the only write, and true if it carries content.
 fn only(steps: &[Step<Project, Hub>]) -> (Value, bool) {
     let [Step::Remote(write)] = steps else { panic!("{steps:?}") };
     let (Op::Merge { body, .. } | Op::Create { body, .. }) = &write.op else { panic!("{write:?}") };
     (body.clone(), brings_content(write))
 }
 
-/// A companion that `a` uses, and `b` as well from now on, of a source that has changed.
+/// Returns a case where the source has changed and `b` is a new user in addition to `a`.
 fn changed() -> Case {
     Case {
         users: vec![(deployment("a"), true), (deployment("b"), true)],
@@ -18,10 +18,10 @@ fn changed() -> Case {
     }
 }
 
-/// Found by reading: with both in one write, one user more than the list can hold had the hub "refuse" the source for all;
-/// and with the users first, a content that had changed waited while they came and went, for ever once the list was full.
+/// With content and users in one write, a full list made the hub refuse the source for all users. With the users first, changed
+/// content waited for them, and for ever once the list was full.
 #[test]
-fn content_is_written_alone_and_before_who_uses_it() {
+fn companion_with_new_content_and_users_writes_content_alone_and_first() {
     let mut case = changed();
     let (data, content) = only(&case.steps());
     assert_eq!(data["data"], json!({ "k": "Qg==" }));
@@ -33,7 +33,7 @@ fn content_is_written_alone_and_before_who_uses_it() {
 }
 
 #[test]
-fn what_the_hub_has_refused_is_not_offered_while_it_waits_and_who_uses_it_is_said_all_the_same() {
+fn companion_with_refused_content_in_back_off_still_updates_users() {
     let mut case = Case { waits: true, ..changed() };
     let (claims, content) = only(&case.steps());
     assert!(claims.get("data").is_none() && !content);
@@ -46,27 +46,26 @@ fn what_the_hub_has_refused_is_not_offered_while_it_waits_and_who_uses_it_is_sai
     assert!(case.reads());
 }
 
-/// Found by reading: a version that was read and not compared was booked as the one that has the content, so that a
-/// rotated Secret stayed old.
+/// A version that was read and not compared was recorded as equal, so that the copy of a rotated Secret stayed old.
 #[test]
-fn only_what_was_compared_is_said_to_be_equal() {
+fn companion_is_equal_only_after_comparison_of_its_present_version() {
     let mut case = changed();
     assert_eq!(case.plan().signals, [], "it is not");
     case.content = seen("Qg==", &json!({}));
-    assert_eq!(case.plan().signals, [Signal::Equal], "also where somebody is to be added");
+    assert_eq!(case.plan().signals, [Signal::Equal], "also where a user is added");
     case.content = Some((ObjectVersion::new("c", "8"), payload("QQ==", &json!({}))));
-    assert_eq!(case.plan().signals, [], "of a version that the watch has not shown");
+    assert_eq!(case.plan().signals, [], "the watch has not shown this version");
     case.content = seen("Qg==", &json!({}));
     case.users.iter_mut().for_each(|(_, wants)| *wants = false);
-    assert_eq!(case.plan().signals, [], "nobody wants it");
+    assert_eq!(case.plan().signals, [], "no user wants it");
 }
 
-/// So many deployments that use the companion.
+/// Returns this number of deployments that use the companion.
 fn crowd(size: usize) -> Vec<(WorkloadDeployment, bool)> {
     (0..size).map(|n| (deployment(&format!("user-{n:04}")), true)).collect()
 }
 
-/// A companion that has what its source has, with these entries in its list.
+/// Returns a companion with these entries in its list.
 fn listed(entries: impl IntoIterator<Item = String>) -> CompanionFacts {
     CompanionFacts { users: Some(entries.into_iter().collect()), ..facts(&[]) }
 }
@@ -79,7 +78,7 @@ fn marker() -> CompanionFacts {
     listed([MANY_USERS.to_owned()])
 }
 
-/// The list that these steps leave on the companion; nothing when they leave it as it is.
+/// Returns the list that these steps write. `None` if they do not change it.
 fn list_written(steps: &[Step<Project, Hub>]) -> Option<String> {
     let bodies = steps.iter().filter_map(|step| match step {
         Step::Remote(write) => match &write.op {
@@ -92,10 +91,10 @@ fn list_written(steps: &[Step<Project, Hub>]) -> Option<String> {
     lists.next().map(str::to_owned)
 }
 
-/// Found by reading: the list of all users outgrew what metadata may hold at some 5,000 of them, and each that came or went
-/// had Karmada write the companion on every cell.
+/// With about 5,000 users the list exceeded the size limit of annotations. Each change of the users made Karmada write the
+/// companion on every cell.
 #[test]
-fn the_list_of_users_stays_small_however_many_there_are() {
+fn companion_with_many_users_keeps_its_list_small() {
     let names = |size: usize| json!(names_of(size).collect::<Vec<_>>()).to_string();
     let many = json!([MANY_USERS]).to_string();
     for size in [1, 31, 32, 33, 1000, 5000] {
@@ -104,22 +103,21 @@ fn the_list_of_users_stays_small_however_many_there_are() {
         let source = Some(payload("Qg==", &json!({})));
         let made = Case { users: crowd(size), source, ..Case::default() };
         assert_eq!(list_written(&made.steps()).as_ref(), Some(&expected), "made for {size}");
-        let stands =
-            |companion| Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
-        let steps = stands(listed(names_of(size - 1))).steps();
+        let with = |companion| Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
+        let steps = with(listed(names_of(size - 1))).steps();
         assert_eq!(list_written(&steps).as_ref(), Some(&expected), "one more than {}", size - 1);
-        // As the Go operator leaves it, with one who has gone since: where names are given up, nobody is struck off, and so
-        // nothing is read.
-        let steps = stands(listed(names_of(size + 1))).steps();
+        // A list of the Go operator with one user that is gone. The marker replaces all names, so no user is removed and nothing
+        // is read.
+        let steps = with(listed(names_of(size + 1))).steps();
         assert_eq!(list_written(&steps).as_ref(), Some(&expected), "of a full list of {}", size + 1);
         assert_eq!(steps.len(), if size > MAX_NAMED_USERS { 1 } else { 2 });
-        let again = stands(listed(serde_json::from_str::<Vec<String>>(&expected).unwrap())).steps();
+        let again = with(listed(serde_json::from_str::<Vec<String>>(&expected).unwrap())).steps();
         assert!(again.is_empty(), "{size}: nothing changes any more");
     }
 }
 
 #[test]
-fn while_users_come_and_go_beyond_the_limit_nothing_is_written() {
+fn companion_users_changing_beyond_the_limit_write_nothing() {
     let all = crowd(200);
     let mut companion: Option<CompanionFacts> = None;
     let mut written = Vec::new();
@@ -141,27 +139,27 @@ fn while_users_come_and_go_beyond_the_limit_nothing_is_written() {
     assert_eq!(written, expected);
 }
 
-/// The list says nothing of who they are then: whoever refers to the source, and whatever copy on the hub was promised it.
-/// Found by reading: once it was said that nobody uses it any more, what had been promised meanwhile was not looked at.
+/// Such a list does not name the users. They are the deployments that refer to the source and the copies that were promised it.
+/// After the list was replaced by the marker for no users, new promises were ignored.
 #[test]
-fn a_companion_of_many_goes_when_nobody_is_known_to_need_it() {
+fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
     type Case_ = (&'static str, fn(&mut Case), Option<Result<&'static str, ()>>);
     let cases: [Case_; 11] = [
-        ("nobody refers to it, and no copy expects it", |_| {}, Some(Ok(r#"["nobody any more"]"#))),
+        ("no deployment refers to it, and no copy expects it", |_| {}, Some(Ok(r#"["nobody any more"]"#))),
         ("one refers to it", |c| c.users = crowd(1), Some(Ok(r#"["shop/user-0000"]"#))),
-        ("one that goes refers to it", |c| c.users = vec![(going("a"), true)], Some(Ok(r#"["shop/a"]"#))),
+        ("a terminating one refers to it", |c| c.users = vec![(terminating("a"), true)], Some(Ok(r#"["shop/a"]"#))),
         ("one whose other data is missing", |c| c.users = vec![(deployment("a"), false)], Some(Ok(r#"["shop/a"]"#))),
         ("a copy expects it", |c| c.copies = vec![expecting("b")], Some(Ok(r#"["shop/b"]"#))),
         ("copies cannot be read", |c| c.copies_are_unreadable = true, None),
         ("the Go operator has added a name", |c| add(c, "shop/gone"), Some(Ok(r#"["nobody any more"]"#))),
-        ("that was said before", |c| c.companion = Some(listed([NO_USERS.to_owned()])), Some(Err(()))),
+        ("it had the marker for no users", |c| c.companion = Some(listed([NO_USERS.to_owned()])), Some(Err(()))),
         (
-            "that was said, and a copy expects it",
+            "it had that marker, and a copy expects it",
             |c| given_up(c).copies = vec![expecting("b")],
             Some(Ok(r#"["shop/b"]"#)),
         ),
-        ("that was said, and nobody knows", |c| given_up(c).copies_are_unreadable = true, None),
-        ("somebody has added what names nobody", |c| add(c, "?"), Some(Ok(r#"["?"]"#))),
+        ("it had that marker, and copies cannot be read", |c| given_up(c).copies_are_unreadable = true, None),
+        ("another client has added an entry without a name", |c| add(c, "?"), Some(Ok(r#"["?"]"#))),
     ];
     for (what, change, expected) in cases {
         let mut case = Case { users: vec![], companion: Some(marker()), fresh: true, ..Case::default() };
@@ -178,16 +176,16 @@ fn a_companion_of_many_goes_when_nobody_is_known_to_need_it() {
     }
     let mut case = Case { users: crowd(30), companion: Some(marker()), fresh: true, ..Case::default() };
     case.copies = (28..40).map(|n| expecting(&format!("user-{n:04}"))).collect();
-    assert!(case.steps().is_empty(), "some refer to it, and others still have what they referred to");
+    assert!(case.steps().is_empty(), "some refer to it, and the copies of others still expect it");
 }
 
-/// Found by reading: behind the marker nobody who came moved the version that a deletion had been decided on, so that one which
-/// was sent long before took the companion from a crowd that had come back.
+/// New users did not change a companion with the marker for many. So its version stayed, and an old deletion removed the
+/// companion from users that had returned.
 #[test]
-fn whoever_comes_back_to_a_companion_that_is_given_up_changes_it_before_it_is_used() {
+fn companion_with_no_users_marker_is_rewritten_before_new_users_use_it() {
     for size in [1, 32, 33, 1000] {
         let companion = listed([NO_USERS.to_owned()]);
-        assert!(!companion.is_used_by("shop/user-0000", true), "nobody is told to use it");
+        assert!(!companion.is_used_by("shop/user-0000", true), "no user has it");
         let case = Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
         assert!(list_written(&case.steps()).is_some_and(|list| !list.contains(NO_USERS)), "{size}");
     }
@@ -198,7 +196,7 @@ fn given_up(case: &mut Case) -> &mut Case {
     case
 }
 
-fn going(name: &str) -> WorkloadDeployment {
+fn terminating(name: &str) -> WorkloadDeployment {
     let mut wd = deployment(name);
     wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     wd
@@ -215,25 +213,25 @@ fn add(case: &mut Case, entry: &str) {
 }
 
 #[test]
-fn what_is_refused_is_offered_ever_more_rarely() {
+fn offer_pause_grows_with_refusals_up_to_five_minutes() {
     let retry = Duration::from_secs(10);
     let pauses = [1, 2, 3, 6, 7, 1000].map(|times| offer_pause(times, retry).as_secs());
     assert_eq!(pauses, [10, 20, 40, 300, 300, 300]);
 }
 
-/// Found by reading: the copy of an optional source went by what a cache said of the source.
+/// The copy of an optional source was deleted because a cache, and no live read, showed the source as absent.
 #[test]
-fn who_does_without_a_source_gives_up_its_copy_after_a_live_read_of_the_source() {
-    let of = |container: Value| {
+fn companion_of_absent_optional_source_is_deleted_after_live_read_of_the_source() {
+    let steps = |container: Value| {
         let mut wd = deployment("a");
         let sandbox = json!({ "containers": [{ "name": "c", "image": "i", "envFrom": container }] });
         wd.spec.template.spec.runtime.sandbox = serde_json::from_value(sandbox).unwrap();
         let case = Case { users: vec![], others: vec![wd], companion: Some(facts(&["a"])), ..Case::default() };
         format!("{:?}", case.steps())
     };
-    let without = of(json!([{ "secretRef": { "name": "db", "optional": true } }]));
+    let without = steps(json!([{ "secretRef": { "name": "db", "optional": true } }]));
     let read = without.find("ConfirmAbsent").unwrap();
     assert!(without.contains("ConfirmUnchanged") && read < without.find("Delete").unwrap(), "{without}");
-    let unused = of(json!([]));
+    let unused = steps(json!([]));
     assert!(!unused.contains("ConfirmAbsent") && unused.contains("Delete"), "{unused}");
 }

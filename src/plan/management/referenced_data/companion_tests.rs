@@ -37,9 +37,9 @@ fn facts(users: &[&str]) -> CompanionFacts {
     CompanionFacts { uid: "c".into(), version: "7".into(), users, ..CompanionFacts::default() }
 }
 
-/// One look at the Secret `db`.
+/// Inputs of one plan for the Secret `db`.
 struct Case {
-    /// Deployments that refer to it, and whether all their data can be copied.
+    /// Deployments that refer to it. True if all their data can be copied.
     users: Vec<(WorkloadDeployment, bool)>,
     /// Other deployments of the namespace.
     others: Vec<WorkloadDeployment>,
@@ -148,13 +148,13 @@ fn remote(step: &Step<Project, Hub>) -> &Op {
     }
 }
 
-#[allow(clippy::unnecessary_wraps)] // as it is held
+#[allow(clippy::unnecessary_wraps)] // the field is an Option
 fn seen(value: &str, more: &Value) -> Option<(ObjectVersion, Payload)> {
     Some((ObjectVersion::new("c", "7"), payload(value, more)))
 }
 
 #[test]
-fn a_companion_is_made_with_its_first_user_and_carries_no_label_that_others_select_by() {
+fn companion_with_first_user_is_created_with_our_label_alone() {
     let mut case = Case::default();
     assert!(case.reads(), "content is read when it is due");
     case.source = Some(payload("QQ==", &json!({ "immutable": true })));
@@ -166,17 +166,17 @@ fn a_companion_is_made_with_its_first_user_and_carries_no_label_that_others_sele
         (&body["data"]["k"], &body["type"], &body["immutable"]),
         (&json!("QQ=="), &json!("Opaque"), &json!(true))
     );
-    assert!(!format!("{steps:?}").contains("QQ=="), "a plan does not show what it carries");
+    assert!(!format!("{steps:?}").contains("QQ=="), "a plan does not show content");
     let observed = case.observed();
     let shown = format!("{observed:?} {}", json!(observed));
     assert!(shown.contains("\"keys\":[\"k\"],\"size\":1") && !shown.contains("QQ=="), "nor a snapshot: {shown}");
-    // Of a deployment that cannot have all it needs, nothing is copied.
+    // If some data of a deployment cannot be copied, nothing is copied for it.
     case.users[0].1 = false;
     assert!(case.steps().is_empty());
 }
 
 #[test]
-fn a_claim_is_added_and_an_equal_content_costs_nothing() {
+fn companion_with_new_user_adds_entry_and_equal_content_is_not_written() {
     let mut case = Case { companion: Some(facts(&["a"])), fresh: true, ..Case::default() };
     assert!(case.steps().is_empty());
     case.users.push((deployment("b"), true));
@@ -188,7 +188,7 @@ fn a_claim_is_added_and_an_equal_content_costs_nothing() {
             "annotations": { annotation::REFERENCED_BY: r#"["shop/a","shop/b"]"# }, "uid": "c", "resourceVersion": "7",
         }})
     );
-    // Not seen before, or changed since: both are read, and compared.
+    // Without a comparison, or after a change, both contents are read and compared.
     case.fresh = false;
     case.users.pop();
     assert!(case.reads());
@@ -197,7 +197,7 @@ fn a_claim_is_added_and_an_equal_content_costs_nothing() {
 }
 
 #[test]
-fn a_changed_source_changes_its_companion_or_makes_it_anew() {
+fn companion_of_changed_source_is_updated_or_recreated() {
     let mut case = Case {
         companion: Some(facts(&["a"])),
         source: Some(payload("Qg==", &json!({}))),
@@ -213,7 +213,7 @@ fn a_changed_source_changes_its_companion_or_makes_it_anew() {
     case.content = seen("Qg==", &json!({ "type": "kubernetes.io/tls" }));
     assert_eq!(remote(&case.steps()[0]), &delete);
     case.content.as_mut().unwrap().0.resource_version = "8".into();
-    assert!(case.steps().is_empty(), "read at a version whose users are not known");
+    assert!(case.steps().is_empty(), "the watch has not shown this version and its users");
     case.content = seen("Qg==", &json!({ "immutable": true }));
     case.source = Some(payload("Qg==", &json!({ "immutable": true })));
     assert!(case.steps().is_empty(), "immutable, and as it should be");
@@ -222,7 +222,7 @@ fn a_changed_source_changes_its_companion_or_makes_it_anew() {
 }
 
 #[test]
-fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_along() {
+fn companion_former_user_is_removed_after_live_read_and_the_last_one_deletes_it() {
     let expecting = |name: &str| {
         let mut wd = deployment(name);
         let list = [(annotation::EXPECTED_REFERENCED_DATA.to_owned(), r#"["Secret/db"]"#.to_owned())];
@@ -242,27 +242,27 @@ fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_a
         dropped.contains("ConfirmUnchanged { uid: \"uid-a\", generation: 3 }") && dropped.contains("Delete"),
         "{dropped}"
     );
-    // Its list still brings it to the cell, in the project or on the hub: it is in use.
+    // The annotation of the deployment or of its copy still brings it to the cell, so it is in use.
     assert_eq!(left(vec![], &["a"], vec![expecting("a")], vec![]), "[]");
     assert_eq!(left(vec![], &["a"], vec![deployment("a")], vec![expecting("a")]), "[]");
-    // Deleted, but not gone.
-    let mut going = deployment("a");
-    going.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-    assert_eq!(left(vec![(going, true)], &["a"], vec![], vec![]), "[]");
+    // A terminating user is kept.
+    let mut terminating = deployment("a");
+    terminating.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    assert_eq!(left(vec![(terminating, true)], &["a"], vec![], vec![]), "[]");
 }
 
 #[test]
-fn of_a_user_in_another_namespace_the_name_decides_in_the_companions_own() {
+fn companion_user_of_another_namespace_is_matched_by_name_in_its_own_namespace() {
     let companion = CompanionFacts { users: Some(["default/x".to_owned()].into()), ..facts(&[]) };
-    let of = |others: Vec<WorkloadDeployment>, copies: Vec<WorkloadDeployment>| {
+    let steps = |others: Vec<WorkloadDeployment>, copies: Vec<WorkloadDeployment>| {
         let companion = Some(companion.clone());
         format!("{:?}", Case { users: vec![], others, copies, companion, fresh: true, ..Case::default() }.steps())
     };
-    let nobody = of(vec![], vec![]);
-    assert!(nobody.contains("ConfirmAbsent") && nobody.contains("\"shop\"") && nobody.contains("Delete"), "{nobody}");
-    assert_eq!(of(vec![deployment("x")], vec![]), "[]", "there is one of that name");
-    assert_eq!(of(vec![], vec![deployment("x")]), "[]", "or was, and its copy is on its way out");
-    // Beside somebody who does use it, the entry alone goes.
+    let unused = steps(vec![], vec![]);
+    assert!(unused.contains("ConfirmAbsent") && unused.contains("\"shop\"") && unused.contains("Delete"), "{unused}");
+    assert_eq!(steps(vec![deployment("x")], vec![]), "[]", "there is one of that name");
+    assert_eq!(steps(vec![], vec![deployment("x")]), "[]", "or was, and its copy is terminating");
+    // With another user only the entry is removed.
     let users = Some(["default/x".to_owned(), "shop/a".to_owned()].into());
     let shared = Case { companion: Some(CompanionFacts { users, ..facts(&[]) }), fresh: true, ..Case::default() };
     let steps = format!("{:?}", shared.steps());
@@ -270,17 +270,17 @@ fn of_a_user_in_another_namespace_the_name_decides_in_the_companions_own() {
 }
 
 #[test]
-fn what_is_not_understood_stays() {
-    let of = |users: &[&str]| CompanionFacts {
+fn companion_with_unreadable_list_of_users_is_kept() {
+    let listing = |users: &[&str]| CompanionFacts {
         users: Some(users.iter().map(|user| (*user).to_owned()).collect()),
         ..facts(&[])
     };
-    let named_by_nobody = ["x", "/x", "other/", "other/x/y"].map(|user| of(&[user]));
-    for companion in named_by_nobody.into_iter().chain([facts(&[]), CompanionFacts { users: None, ..facts(&[]) }]) {
+    let without_names = ["x", "/x", "other/", "other/x/y"].map(|user| listing(&[user]));
+    for companion in without_names.into_iter().chain([facts(&[]), CompanionFacts { users: None, ..facts(&[]) }]) {
         let case = Case { users: vec![], companion: Some(companion.clone()), fresh: true, ..Case::default() };
         assert!(case.steps().is_empty(), "{companion:?}");
     }
-    // With users, an annotation that cannot be read is written anew: every possible user is known.
+    // With known users, an unreadable annotation is rewritten with every possible user.
     let corrupt = CompanionFacts { users: None, ..facts(&[]) };
     let users = vec![(deployment("a"), false), (deployment("b"), true)];
     let case = Case { users, companion: Some(corrupt), fresh: true, ..Case::default() };
@@ -290,7 +290,7 @@ fn what_is_not_understood_stays() {
 }
 
 #[test]
-fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
+fn companion_claim_of_our_policy_is_released_once_dependencies_bring_it() {
     let mut copy = deployment("a");
     copy.metadata.annotations =
         Some([(annotation::EXPECTED_REFERENCED_DATA.to_owned(), r#"["Secret/db"]"#.to_owned())].into());
@@ -322,27 +322,27 @@ fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
     };
     assert!(marks["metadata"]["labels"][label::KARMADA_CLAIM].is_null() && marks.get("data").is_none());
     assert_eq!(spec["spec"], json!({ "clusters": null, "placement": null }));
-    // Cut between the two: the second is made up for.
+    // If only the first of the two was written, the second follows.
     assert_eq!(steps(facts(&["a"]), binding(true, "city-dfw")).len(), 1);
-    assert!(steps(claimed("city-dfw"), binding(false, "city-dfw")).is_empty(), "not delivered by need yet");
-    assert!(steps(claimed("theirs"), binding(true, "theirs")).is_empty(), "not ours to undo");
-    assert!(steps(facts(&["a"]), BindingFacts { policy: None, ..binding(true, "") }).is_empty(), "nothing was left");
-    // Written back after it was taken off, when nobody claims it any more (fact 58).
+    assert!(steps(claimed("city-dfw"), binding(false, "city-dfw")).is_empty(), "no dependency brings it yet");
+    assert!(steps(claimed("theirs"), binding(true, "theirs")).is_empty(), "a claim of another owner");
+    assert!(steps(facts(&["a"]), BindingFacts { policy: None, ..binding(true, "") }).is_empty(), "no residue");
+    // Karmada writes residue back after it was removed and is unclaimed (fact 58).
     let placed = BindingFacts { policy: None, placed: true, ..binding(true, "") };
     let again = steps(facts(&["a"]), placed.clone());
     let [Step::Remote(write)] = &again[..] else { panic!("{again:?}") };
     let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
-    assert_eq!(body["metadata"]["resourceVersion"], "9", "exactly what was judged");
+    assert_eq!(body["metadata"]["resourceVersion"], "9", "exactly the observed version");
     assert!(body["metadata"]["annotations"][annotation::APPLIED_PLACEMENT].is_null());
     assert!(steps(facts(&["a"]), BindingFacts { required_by: vec![], ..placed.clone() }).is_empty(), "still needed");
-    // Nobody can say who uses it, but no deployment does: it is kept, and what was left is not.
+    // Its list names no user, and no deployment refers to it: it is kept, and its residue is removed.
     let unused = Case { users: vec![], companion: Some(facts(&[])), binding: Some(placed), ..Case::default() };
     assert_eq!(unused.steps().len(), 1);
 }
 
-/// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
+/// A snapshot as in a debug log. A renamed field makes old records unreadable.
 #[test]
-fn a_snapshot_is_decided_again_from_its_record() {
+fn companion_snapshot_from_record_gives_the_same_plan() {
     let record = json!({
         "data_ref": "Secret/db",
         "namespace": "shop",
@@ -367,7 +367,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
 }
 
 #[test]
-fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_event_comes() {
+fn source_that_is_unknown_is_read_first_and_requeued_if_no_event_comes() {
     let retry = Duration::from_secs(30);
     let unauthorized = || Source::Unauthorized("forbidden".into());
     for (source, read_first, waits) in [
@@ -390,10 +390,13 @@ fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_eve
             assert_eq!(state(true).is_read_first(), read_first || failing, "{source:?}, failing: {failing}");
             let next = if waits || failing { Next::After(retry) } else { Next::Await };
             assert_eq!(state(true).next(retry), next, "{source:?}, failing: {failing}");
-            assert!(!state(false).is_read_first() && state(false).next(retry) == Next::Await, "nobody refers to it");
+            assert!(
+                !state(false).is_read_first() && state(false).next(retry) == Next::Await,
+                "no deployment refers to it"
+            );
         }
     }
-    // Its event has enqueued the companion already; what it was still waits for what no event brings.
+    // Its event has enqueued the companion already. Its last state still needs a requeue, because no event reports new rights.
     let changed = SourceState {
         used: true,
         present: Source::Unknown,
@@ -414,13 +417,13 @@ fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_eve
     assert_eq!(gone.next(retry), Next::Await);
 }
 
-/// Every namespace of the hub may have its own one, and a cell's always does.
+/// Every namespace of the hub may have its own one, and every namespace of a cell has one.
 #[test]
-fn config_map_of_every_namespace_is_not_made_on_the_hub() {
-    let of = |data_ref: DataRef| {
+fn config_map_of_every_namespace_is_not_created_on_the_hub() {
+    let writes = |data_ref: DataRef| {
         let case = Case { source: Some(payload("v", &json!({}))), ..Case::default() };
         plan(&Observed { data_ref, ..case.observed() }, NOW).steps.len()
     };
-    assert_eq!(of(DataRef::config_map("settings")), 1);
-    assert_eq!(of(DataRef::config_map("kube-root-ca.crt")), 0);
+    assert_eq!(writes(DataRef::config_map("settings")), 1);
+    assert_eq!(writes(DataRef::config_map("kube-root-ca.crt")), 0);
 }

@@ -1,8 +1,8 @@
-//! The claims of policies that are not ours, on companions and their bindings, and whether the policy behind one is gone.
+//! Claims of foreign policies on companions and their bindings, and the check that the policy of a claim is gone.
 //!
-//! A policy that goes gives back what it has claimed, as far as Karmada finds it then: by the kinds that it still selects, and by
-//! the mark on the object. What was missed, or is written back afterwards from what was read before (fact 58), stays for ever and
-//! names a policy that is gone. These policies are others', and nobody here watches them: a live read says whether one is there.
+//! When a policy is deleted, Karmada removes its claims. It finds them by the kinds that the policy still selects and by the mark
+//! on the object. Claims that Karmada misses stay for ever and name a policy that is gone. So do claims that are written back
+//! from an old read (fact 58). The operator does not watch foreign policies. A live read shows whether one exists.
 
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -12,19 +12,19 @@ use crate::{
     plan::{Kind, Object},
 };
 
-/// The ids of the policies that claim an object, beside their names.
+/// Ids of the policies that claim an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimIds {
-    /// Of the PropagationPolicy.
+    /// Id of the PropagationPolicy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Of the ClusterPropagationPolicy.
+    /// Id of the ClusterPropagationPolicy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
 }
 
 impl ClaimIds {
-    /// Those on an object; nothing where there are none.
+    /// Returns the ids on an object. `None` if it has none.
     pub fn of(meta: &ObjectMeta) -> Option<Box<Self>> {
         let id = |key: &str| meta.labels.as_ref()?.get(key).cloned();
         let ids = Self { policy: id(label::KARMADA_CLAIM), cluster_policy: id(label::KARMADA_CLUSTER_CLAIM) };
@@ -32,28 +32,28 @@ impl ClaimIds {
     }
 }
 
-/// Where a policy counts.
+/// Scope of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// In its namespace: a PropagationPolicy.
+    /// The policy's namespace: a PropagationPolicy.
     Namespace,
-    /// Everywhere: a ClusterPropagationPolicy.
+    /// The whole hub: a ClusterPropagationPolicy.
     Hub,
 }
 
-/// The claim of a policy that is not a city's.
+/// Claim of a policy that is not the policy of a city.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignClaim {
-    /// Where the policy counts.
+    /// Scope of the policy.
     pub scope: Scope,
-    /// The policy's name.
+    /// Name of the policy.
     pub name: String,
-    /// Its id, where the claim says it.
+    /// Id of the policy. `None` if the claim has none.
     pub id: Option<String>,
 }
 
 impl ForeignClaim {
-    /// The policy that it names, of a claim on what is in this namespace.
+    /// Returns the policy of a claim on an object in this namespace.
     pub fn policy(&self, namespace: &str) -> Object {
         match self.scope {
             Scope::Namespace => Object::named::<PropagationPolicy>(namespace, &self.name),
@@ -63,8 +63,8 @@ impl ForeignClaim {
         }
     }
 
-    /// True if its policy is gone, by what a live read has found under that name: nothing, or one of another id, which has come
-    /// after it. Where either says no id they may be the same.
+    /// True if the policy is gone. `found` is the result of a live read under its name: nothing, or a policy with another id,
+    /// which was created later. If one of the two has no id, they may be the same.
     pub fn is_abandoned(&self, found: Option<&ObjectMeta>) -> bool {
         let Some(found) = found else { return true };
         let ids = ClaimIds::of(found).unwrap_or_default();
@@ -76,8 +76,8 @@ impl ForeignClaim {
     }
 }
 
-/// The claims on an object of policies that are not a city's, by the names that it gives for its policies and their ids;
-/// `None` where one names no policy, so that nobody can look for it.
+/// Returns the claims of policies that are not the policy of a city. The arguments are the names and ids on the object.
+/// `None` if a claim names no policy: then no live read can look for it.
 pub(crate) fn all(
     policy: Option<&str>,
     cluster_policy: Option<&str>,
@@ -91,7 +91,7 @@ pub(crate) fn all(
     if let Some(name) = cluster_policy {
         let id = id(|ids| &ids.cluster_policy);
         if id.as_deref() == Some(name) {
-            return None; // the id stands where no name does
+            return None; // a claim without a name has its id in place of the name
         }
         claims.push(ForeignClaim { scope: Scope::Hub, name: name.to_owned(), id });
     }
@@ -114,7 +114,7 @@ mod tests {
     const PP: [&str; 2] = [annotation::POLICY_NAME, label::KARMADA_CLAIM];
     const CPP: [&str; 2] = [annotation::CLUSTER_POLICY_NAME, label::KARMADA_CLUSTER_CLAIM];
 
-    /// Metadata with these names and ids of policies.
+    /// Returns metadata with these names and ids of policies.
     fn claimed(claims: &[([&str; 2], Option<&str>, Option<&str>)]) -> ObjectMeta {
         let (mut annotations, mut labels) = (BTreeMap::new(), BTreeMap::new());
         for ([name_key, id_key], name, id) in claims {
@@ -129,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_names_its_policy_or_nobody_can_look_for_it() {
+    fn foreign_claims_without_policy_name_are_none() {
         let theirs = |id| claim(Scope::Namespace, "theirs", id);
         let wide = |id| claim(Scope::Hub, "wide", id);
         for (what, meta, expected) in [
-            ("nobody's", claimed(&[]), Some(vec![])),
+            ("no policy's", claimed(&[]), Some(vec![])),
             ("a city's", claimed(&[(PP, Some("city-dfw"), Some("1"))]), Some(vec![])),
             ("theirs", claimed(&[(PP, Some("theirs"), Some("1"))]), Some(vec![theirs(Some("1"))])),
             ("of the whole hub", claimed(&[(CPP, Some("wide"), Some("2"))]), Some(vec![wide(Some("2"))])),
@@ -144,7 +144,7 @@ mod tests {
             ),
             ("of the whole hub, without its id", claimed(&[(CPP, Some("wide"), None)]), Some(vec![wide(None)])),
             ("of the whole hub, without its name", claimed(&[(CPP, None, Some("2"))]), None),
-            ("that beside another", claimed(&[(PP, Some("theirs"), Some("1")), (CPP, None, Some("2"))]), None),
+            ("that and another", claimed(&[(PP, Some("theirs"), Some("1")), (CPP, None, Some("2"))]), None),
         ] {
             assert_eq!(CompanionFacts::of(&meta).foreign_claims(), expected, "{what}");
             let mut binding = ResourceBinding::new("db-secret", ResourceBindingSpec::default());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_gone_when_nothing_is_found_or_one_of_another_id() {
+    fn foreign_claim_is_abandoned_if_policy_is_absent_or_has_another_id() {
         for (scope, keys, others) in [(Scope::Namespace, PP, CPP), (Scope::Hub, CPP, PP)] {
             let found = |id| claimed(&[(keys, None, id)]);
             let named = claim(scope, "theirs", Some("1"));
@@ -167,14 +167,14 @@ mod tests {
             assert!(!named.is_abandoned(Some(&claimed(&[(others, None, Some("2"))]))), "an id of the other kind");
             let nameless = claim(scope, "theirs", None);
             assert!(nameless.is_abandoned(None));
-            assert!(!nameless.is_abandoned(Some(&found(Some("2")))), "nobody knows which it is");
+            assert!(!nameless.is_abandoned(Some(&found(Some("2")))), "the claim does not say which it is");
         }
     }
 
     #[test]
-    fn a_claim_leads_to_the_policy_of_its_scope() {
-        let of = |scope| claim(scope, "theirs", None).policy("ns-1").to_string();
-        assert_eq!(of(Scope::Namespace), "PropagationPolicy ns-1/theirs");
-        assert_eq!(of(Scope::Hub), "ClusterPropagationPolicy theirs");
+    fn foreign_claim_policy_has_kind_of_its_scope() {
+        let policy = |scope| claim(scope, "theirs", None).policy("ns-1").to_string();
+        assert_eq!(policy(Scope::Namespace), "PropagationPolicy ns-1/theirs");
+        assert_eq!(policy(Scope::Hub), "ClusterPropagationPolicy theirs");
     }
 }

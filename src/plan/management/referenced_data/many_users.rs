@@ -1,10 +1,10 @@
-//! How many of a companion's users it takes to decide about it, where it does not name them.
+//! Limits the users that are read for a companion whose list does not name them.
 
 use super::companion::User;
 use crate::api::referenced::MAX_NAMED_USERS;
 
-/// The users of a companion whose list says only that there are many, or as many of them as it takes to decide the same: more
-/// than a list names, and one who wants the copy. No more of `users` is asked for.
+/// Returns enough users of a companion for the same decision as with all of them. The list of that companion says only that there
+/// are many users. Enough is more than a list names, and one that wants the copy. The rest of `users` is not read.
 pub fn enough(users: impl Iterator<Item = User>) -> Vec<User> {
     let (mut enough, mut wanted) = (Vec::new(), false);
     for user in users {
@@ -35,7 +35,7 @@ mod tests {
         },
     };
 
-    /// What is decided about a companion of many when these use it.
+    /// Returns the decision about a companion with many users when these use it.
     fn decided(users: Vec<User>, fresh: bool) -> String {
         let list = Some([MANY_USERS.to_owned()].into());
         let facts = CompanionFacts { uid: "c".into(), version: "7".into(), users: list, ..CompanionFacts::default() };
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_want_the_copy_as_few_are_asked_as_of_a_hundred() {
+    fn enough_users_of_many_that_want_the_copy_are_one_more_than_a_list_names() {
         for users in [100, 1_000, 10_000] {
             let mut asked = 0;
             let some = enough((0..users).inspect(|_| asked += 1).map(|n| user(n, true)));
@@ -71,10 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_the_copy_is_found_and_the_decision_is_that_about_all() {
+    fn enough_users_of_any_mix_give_the_decision_of_all_users() {
         let sizes = [0, 1, MAX_NAMED_USERS - 1, MAX_NAMED_USERS, MAX_NAMED_USERS + 1, MAX_NAMED_USERS + 2, 100];
         for (users, fresh) in sizes.into_iter().flat_map(|users| [(users, true), (users, false)]) {
-            // Nobody wants it, one does, or everybody from this one on.
+            // No user wants the copy, one does, or all from this one on.
             for first in 0..=users {
                 for last in [first + 1, users] {
                     let all: Vec<User> = (0..users).map(|n| user(n, (first..last).contains(&n))).collect();

@@ -1,4 +1,4 @@
-//! Controller `referenced-data`: the ConfigMaps and Secrets that deployments refer to, and their copies on the hub.
+//! Controller `referenced-data`: copies the ConfigMaps and Secrets that deployments refer to, from the project to the hub.
 
 pub mod companion;
 pub mod foreign_claim;

@@ -1,14 +1,14 @@
-//! What former claims have left on a companion and on its binding -> whether it is residue, and may be taken off.
+//! Finds residue of former claims on a companion and on its binding, and decides whether the operator may remove it.
 //!
-//! A companion follows the deployments that need it: its binding has neither clusters nor a placement of its own (fact 15).
-//! Where it has, and no living policy stands behind that, the companion stays in a city after its last user there has left
-//! (facts 13, 24, 26), or is sent anywhere once the labels of a Cluster change (fact 69). Residue is therefore what the
-//! binding *is*, whoever left it and whenever: Karmada may write it back after it was taken off (fact 58), and the policy
-//! whose claim it was may be gone.
+//! A companion follows the deployments that need it. Its binding has neither clusters nor a placement of its own (fact 15).
+//! Without a living policy, a binding with them keeps the companion in a city after its last user there has left (facts 13, 24,
+//! 26). Such a binding also sends the companion to any cluster once the labels of a Cluster change (fact 69). So the present
+//! state of the binding decides, not its origin. Karmada may write residue back after it was removed (fact 58), and the policy of
+//! the claim may be gone.
 //!
-//! Karmada takes a policy's claims off when it goes (fact 13), and from then on nobody claims what it has left. A claim that
-//! stays all the same counts for as long as its policy may live: of a city's policy the hub's caches say so, of another's each
-//! sweep asks ([`foreign_claim`](super::foreign_claim)).
+//! Karmada removes a policy's claims when the policy is deleted (fact 13). The rest is then unclaimed. A claim that remains
+//! counts while its policy may exist. For the policy of a city the hub's caches show that. For another policy each sweep reads it
+//! ([`foreign_claim`](super::foreign_claim)).
 
 use serde_json::{Value, json};
 
@@ -28,18 +28,18 @@ use crate::{
     },
 };
 
-/// Where residue is.
+/// Places of residue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residue {
-    /// Whether the companion carries a claim.
+    /// True if the companion carries a claim.
     pub on_companion: bool,
-    /// Whether its binding carries a claim, clusters or a placement.
+    /// True if its binding carries a claim, clusters or a placement.
     pub on_binding: bool,
 }
 
-/// The residue on a companion and its binding; `None` where there is none, or where somebody may stand behind it.
-/// `lives` says of a city policy by name whether it selects such companions, or may; `is_abandoned` of another's claim whether
-/// its policy is known to be gone.
+/// Returns the residue on a companion and its binding. `None` if there is none, or if a living policy may have caused it. `lives`
+/// returns true if the city policy of that name selects such companions, or may select them. `is_abandoned` returns true if the
+/// policy of another owner's claim is known to be gone.
 pub fn of(
     companion: &CompanionFacts,
     binding: &BindingFacts,
@@ -62,9 +62,9 @@ pub fn of(
     (residue.on_companion || residue.on_binding).then_some(residue)
 }
 
-/// Whether a deployment whose copy expects the companion goes without it when the residue is taken off: it is, or may be,
-/// somewhere, and the companion is not brought there by its need. `parent` is the name of the deployment's binding,
-/// `goes_to` what that says; `None` while there is none.
+/// True if a deployment whose copy expects the companion would lose it when the residue is removed. That is so if the deployment
+/// is or may be on a cluster to which its own dependency does not bring the companion. `parent` is the name of the deployment's
+/// binding. `goes_to` is the clusters of that binding, `None` while there is no binding.
 pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[String]>) -> bool {
     let needed = companions.needed_by(parent);
     match (goes_to, needed) {
@@ -76,12 +76,12 @@ pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[Stri
     }
 }
 
-/// A merge patch of labels that takes off the claims of policies.
+/// Merge patch of the labels that removes the claims of policies.
 pub(super) fn no_claim_labels() -> Value {
     json!({ label::KARMADA_CLAIM: null, label::KARMADA_CLUSTER_CLAIM: null })
 }
 
-/// The same of annotations.
+/// Merge patch of the annotations that removes the claims of policies.
 pub(super) fn no_claim_annotations() -> Value {
     json!({
         annotation::POLICY_NAME: null,
@@ -90,7 +90,7 @@ pub(super) fn no_claim_annotations() -> Value {
     })
 }
 
-/// Takes from a companion's binding what a former claim has left there.
+/// Removes the residue of a former claim from a companion's binding.
 pub(super) fn release(hub_namespace: &str, data_ref: &DataRef, version: &ObjectVersion) -> Write<Hub> {
     let mut annotations = no_claim_annotations();
     annotations[annotation::APPLIED_PLACEMENT] = Value::Null;
@@ -114,10 +114,9 @@ mod tests {
         plan::management::referenced_data::foreign_claim::{ClaimIds, Scope},
     };
 
-    /// A policy that may stand behind a claim. `city-dfw` selects companions, `city-ord` does not or is gone; `theirs` lives, and
-    /// `gone` is gone.
+    /// Policies of claims. `city-dfw` selects companions. `city-ord` does not, or is gone. `theirs` exists, and `gone` is gone.
     const CLAIMS: [Option<&str>; 5] = [None, Some("city-dfw"), Some("city-ord"), Some("theirs"), Some("gone")];
-    /// The same for the whole hub; of the last only its id is known.
+    /// Cluster-wide policies of claims. Of the last one only the id is known.
     const WIDE: [Option<&str>; 4] = [None, Some("wide"), Some("gone"), Some("id")];
 
     fn lives(policy: &str) -> bool {
@@ -128,8 +127,8 @@ mod tests {
         claim.name == "gone" && claim.id.as_deref() == Some(if claim.scope == Scope::Hub { "id" } else { "own" })
     }
 
-    /// Whether nobody stands behind claims by these policies.
-    fn nobodys(policy: Option<&str>, wide: Option<&str>) -> bool {
+    /// True if no living policy is behind claims of these policies.
+    fn are_abandoned(policy: Option<&str>, wide: Option<&str>) -> bool {
         policy.is_none_or(|name| ["city-ord", "gone"].contains(&name)) && wide.is_none_or(|name| name == "gone")
     }
 
@@ -137,7 +136,7 @@ mod tests {
         TargetCluster { name: name.into() }
     }
 
-    /// Every companion with every binding that it may have.
+    /// Returns every companion with every binding that it may have.
     fn all() -> impl Iterator<Item = (CompanionFacts, BindingFacts)> {
         let templates =
             [Template::Companion(DataRef::secret("db")), Template::Deployment("web".into()), Template::Foreign];
@@ -174,17 +173,17 @@ mod tests {
         })
     }
 
-    /// Whether nobody stands behind what is claimed here.
+    /// True if no living policy is behind the claims here.
     fn is_left(companion: &CompanionFacts, binding: &BindingFacts) -> bool {
-        nobodys(companion.policy.as_deref(), companion.cluster_policy.as_deref())
-            && nobodys(binding.policy.as_deref(), binding.cluster_policy.as_deref())
+        are_abandoned(companion.policy.as_deref(), companion.cluster_policy.as_deref())
+            && are_abandoned(binding.policy.as_deref(), binding.cluster_policy.as_deref())
             && !companion.terminating
             && !binding.terminating
             && matches!(binding.template, Template::Companion(_))
     }
 
     #[test]
-    fn what_somebody_may_stand_behind_is_no_residue() {
+    fn residue_of_policy_that_may_live_is_none() {
         let mut judged = 0;
         for (companion, binding) in all().filter(|(companion, binding)| !is_left(companion, binding)) {
             assert_eq!(of(&companion, &binding, lives, is_abandoned), None, "{companion:?} {binding:?}");
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_companion_would_not_have_by_need_alone_is_residue() {
+    fn residue_without_living_policy_is_all_that_dependencies_do_not_bring() {
         let mut found = 0;
         for (companion, binding) in all().filter(|(companion, binding)| is_left(companion, binding)) {
             let on_companion = companion.policy.is_some() || companion.cluster_policy.is_some();
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_off_names_every_mark_of_a_claim() {
+    fn release_of_binding_removes_every_mark_of_a_claim() {
         let write = release("ns-1", &DataRef::secret("db"), &ObjectVersion::new("u", "7"));
         let crate::plan::Op::Merge { body, .. } = write.op else { panic!("{write:?}") };
         let gone = |part: &Value| {
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_it_by_need_wherever_it_goes_can_do_without_the_residue() {
+    fn residue_is_needed_unless_dependency_brings_companion_to_every_cluster() {
         let by = |name: &str, clusters: &[&str]| BindingSnapshot {
             name: name.into(),
             clusters: clusters.iter().map(|name| target(name)).collect(),
@@ -235,14 +234,14 @@ mod tests {
         let companions = |required_by: Vec<BindingSnapshot>| BindingFacts { required_by, ..BindingFacts::default() };
         let on = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         for (what, required_by, goes_to, expected) in [
-            ("nobody brings it", vec![], Some(on(&["a"])), true),
+            ("no dependency brings it", vec![], Some(on(&["a"])), true),
             ("another brings it", vec![by("other", &["a"])], Some(on(&["a"])), true),
             ("it is brought", vec![by("web", &["a"])], Some(on(&["a"])), false),
             ("it is brought to where the deployment was", vec![by("web", &["a"])], Some(on(&["b"])), true),
             ("it is brought to one of two", vec![by("web", &["a"])], Some(on(&["a", "b"])), true),
             ("the deployment goes nowhere", vec![], Some(on(&[])), false),
-            ("nobody knows where the deployment goes", vec![], None, true),
-            ("nor that, but it is brought along", vec![by("web", &["a"])], None, false),
+            ("the deployment's clusters are unknown", vec![], None, true),
+            ("they are unknown, but it is brought along", vec![by("web", &["a"])], None, false),
         ] {
             assert_eq!(is_needed(&companions(required_by), "web", goes_to.as_deref()), expected, "{what}");
         }

@@ -1,4 +1,4 @@
-//! A deployment's references and what is known of their sources -> what its cell is to get, or why it cannot.
+//! Resolves the references of a deployment: the data that its cell gets, or the reason why the cell cannot get it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,12 +24,12 @@ use crate::{
     },
 };
 
-/// How much may be copied.
+/// Limits on the data that is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of values in one source.
+    /// Maximum bytes of the values of one source.
     pub per_object: u64,
-    /// Bytes of values in all sources of a deployment.
+    /// Maximum bytes of the values of all sources of one deployment.
     pub aggregate: u64,
 }
 
@@ -39,65 +39,65 @@ impl Default for Limits {
     }
 }
 
-/// What is known of a source.
+/// Known state of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// Not looked at since it last changed.
+    /// The source has not been read since its last change.
     #[default]
     Unknown,
-    /// It does not exist.
+    /// The source does not exist.
     Absent,
-    /// It may not be read; in the API server's words.
+    /// The operator is not allowed to read the source. Holds the API server's message.
     Unauthorized(String),
-    /// Where its companion is to be, there is something that is not ours.
+    /// An object that is not ours has the name of the companion on the hub.
     Taken,
-    /// The hub takes no copy of it; in its API server's words, as far as they cannot repeat a value.
+    /// The hub refuses the copy. Holds its API server's message without the parts that could repeat a value.
     Refused(String),
-    /// It was read.
+    /// The source was read.
     Present {
-        /// Bytes of its values.
+        /// Bytes of the source's values.
         size: u64,
     },
 }
 
-/// Why a source cannot be copied. Only whoever owns the source, or refers to it, can mend it.
+/// Reason why a source cannot be copied. Only the owner of the source or the user of the deployment can resolve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRefusal {
     /// The condition's reason.
     pub reason: Reason,
-    /// What, where, and how to mend it.
+    /// Message with the problem, its place and the remedy.
     pub message: BoundedText,
 }
 
 impl SourceRefusal {
-    /// A refusal with these words.
+    /// Creates a refusal with this reason and message.
     pub fn new(reason: Reason, message: impl Into<BoundedText>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// The value of the annotation that carries it to the cell.
+    /// Value of the annotation that carries the refusal to the cell.
     pub fn to_annotation(&self) -> String {
         json!({ "reason": self.reason, "message": self.message }).to_string()
     }
 }
 
-/// What a deployment's references come to.
+/// Result of resolving a deployment's references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Not all sources have been looked at.
+    /// These sources have not been read yet.
     Pending(Vec<DataRef>),
-    /// Some cannot be copied.
+    /// At least one source cannot be copied.
     Refused(SourceRefusal),
-    /// These are to be copied; optional ones that cannot be are left out.
+    /// All sources are read. Optional ones that cannot be copied are left out.
     Complete {
-        /// What the cell is to get.
+        /// Sources that the cell gets.
         wanted: Vec<DataRef>,
-        /// What it does without.
+        /// Optional sources that are left out.
         skipped: Vec<DataRef>,
     },
 }
 
-/// Resolves the references of one deployment. A source that is not among `sources` is unknown.
+/// Resolves the references of one deployment. A source that is missing in `sources` is unknown.
 pub fn resolve(
     references: &[Reference],
     namespace: &str,
@@ -150,7 +150,7 @@ pub fn resolve(
     Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.data_ref.clone()).collect(), skipped }
 }
 
-/// What is wrong with one reference.
+/// Returns the problem with one reference. `None` if there is none.
 fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(Reason, String)> {
     let data_ref = &reference.data_ref;
     let (kind, name) = (data_ref.kind.as_str(), &text::name(&data_ref.name));
@@ -209,45 +209,45 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
     }
 }
 
-/// What is known of the referenced data of one deployment.
+/// Snapshot of the referenced data of one deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// How much may be copied.
+    /// Limits on the data that is copied.
     pub limits: Limits,
-    /// What it refers to, as far as it is known.
+    /// Known states of the sources that the deployment refers to.
     pub sources: BTreeMap<DataRef, Source>,
-    /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
+    /// Existing companions of the data that the deployment refers to, was promised, or has on the hub.
     pub companions: BTreeMap<DataRef, SharedCompanion>,
-    /// What the deployment's copy on the hub has been promised: management alone writes that there.
+    /// Data that the deployment's copy on the hub was promised. Only management writes that annotation.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub promised: BTreeSet<DataRef>,
-    /// What it refers to that has not been read, or copied, for longer than the grace, and why.
+    /// Referenced sources that could not be read or copied for longer than the grace period, with the cause.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub late: BTreeMap<DataRef, String>,
 }
 
-/// What is to be said of a deployment's data, on the project and on the hub.
+/// Report about a deployment's data, for the project and for the hub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Data {
-    /// Companions that the cell is to have, all of them in place on the hub. `None`: it refers to none, or not yet known.
+    /// Companions that the cell gets, all of them in place on the hub. `None` if there are none, or they are not known yet.
     pub expected: Option<Vec<DataRef>>,
     /// Optional references that were left out.
     pub skipped: Vec<DataRef>,
-    /// Why some source cannot be copied.
+    /// Reason why a source cannot be copied.
     pub refusal: Option<SourceRefusal>,
-    /// What keeps it from being complete; nothing when `expected` is all that it needs.
+    /// Reason why the data is incomplete. `None` if `expected` is all that the deployment needs.
     pub trouble: Option<Verdict>,
-    /// Whether it refers to anything.
+    /// True if the deployment refers to any source.
     pub refers: bool,
-    /// When to look again, where what is waited for is told once it lasts.
+    /// Requeue delay until a wait is long enough to be reported.
     pub look_again: Option<Duration>,
-    /// That the copy of some source is not renewed, and why. What runs keeps the content that was copied before.
+    /// Reason why the copy of a source is not updated. Running instances keep the content of the last copy.
     pub late: Option<String>,
 }
 
 impl Data {
-    /// The same where the copy, which is where it is to be, has yet to be written with all of this: that is on the hub then, and
-    /// on no cell. It is our own doing, and no silence of Karmada's.
+    /// Reports the data as unknown until the copy on the hub lists all of it. Until then the data is on the hub and on no cell.
+    /// The cause is our own pending write, not a missing reaction of Karmada.
     #[must_use]
     pub(crate) fn until_listed_by(self, copy: &WorkloadDeployment) -> Self {
         let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
@@ -258,12 +258,12 @@ impl Data {
     }
 }
 
-/// Decides what the annotations of one deployment are to say.
+/// Decides the data annotations of one deployment.
 ///
-/// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
-/// its copies are in use, also while one is made anew or somebody has written over the list of those who use it. The project's
-/// own annotation is believed only where the copy on the hub or the companion says the same, for whoever can write it could
-/// ask for anything (fact 19). `patience`: how long a copy that is to be made anew may take to go before it is told who holds it.
+/// While a source cannot be copied, or is not copied yet, earlier promises are kept if the deployment still refers to the data.
+/// The copies are in use. This holds also while a copy is recreated, or after another client overwrote the list of its users. The
+/// annotation in the project counts only if the copy on the hub or the companion confirms it. Otherwise a tenant could write it
+/// to request any data (fact 19). `patience` is the time that the deletion of a copy may take before its finalizers are reported.
 pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, now: Timestamp) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
@@ -271,7 +271,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
     let holds = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.used);
     let is_named = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.given);
     let is_given = |data_ref: &DataRef| view.promised.contains(data_ref) || is_named(data_ref);
-    // Instances of the old template run on what it referred to until they are replaced.
+    // Instances of the old template use the data of that template until they are replaced.
     let refers = |data_ref: &DataRef| references.iter().any(|r| &r.data_ref == data_ref);
     let kept: Vec<DataRef> = promised
         .iter()
@@ -283,7 +283,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
         .cloned()
         .collect();
     let late = view.late.iter().find(|(data_ref, _)| refers(data_ref));
-    let mut data = Data { refers: !references.is_empty(), late: late.map(not_renewed), ..Data::default() };
+    let mut data = Data { refers: !references.is_empty(), late: late.map(stale_copy_message), ..Data::default() };
     let held = |kept: Vec<DataRef>| (!kept.is_empty()).then_some(kept);
     if references.is_empty() {
         data.expected = held(kept);
@@ -311,12 +311,12 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
                 let all: BTreeSet<DataRef> = wanted.into_iter().chain(kept).collect();
                 data.expected = Some(all.into_iter().collect());
             } else {
-                let going = HeldCopies::of(&missing, &view.companions, patience, now);
-                data.look_again = going.told_in;
-                data.refusal = going.told.map(|message| SourceRefusal::new(Reason::SourceCopyHeld, message));
+                let copies = HeldCopies::of(&missing, &view.companions, patience, now);
+                data.look_again = copies.told_in;
+                data.refusal = copies.told.map(|message| SourceRefusal::new(Reason::SourceCopyHeld, message));
                 data.trouble = Some(data.refusal.as_ref().map_or_else(
                     || {
-                        let text = with_note(&on_its_way(&missing, view), data.late.as_deref());
+                        let text = with_note(&copying_message(&missing, view), data.late.as_deref());
                         Verdict::unknown(Reason::Resolving, text)
                     },
                     |refusal| Verdict::no(refusal.reason.clone(), &*refusal.message),
@@ -328,25 +328,25 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
     data
 }
 
-/// What is said of a source that has not been read, or copied, for longer than the grace.
-fn not_renewed((data_ref, why): (&DataRef, &String)) -> String {
+/// Message about a source that could not be read or copied for longer than the grace period.
+fn stale_copy_message((data_ref, why): (&DataRef, &String)) -> String {
     format!(
         "{data_ref} is not copied to the hub. Running instances keep their data. The platform, or the owner of the \
          project, must fix this: {why}"
     )
 }
 
-/// A message, and a note after it.
+/// Appends a note to a message.
 pub(crate) fn with_note(message: &str, note: Option<&str>) -> String {
     note.map_or_else(|| message.to_owned(), |note| format!("{message}; {note}"))
 }
 
-/// What is said of copies that are not in place yet.
-fn on_its_way(missing: &[DataRef], view: &View) -> String {
+/// Message about copies that are not in place yet.
+fn copying_message(missing: &[DataRef], view: &View) -> String {
     let message = format!("copying {} to the hub", list(missing));
     let companions = missing.iter().filter_map(|data_ref| Some((data_ref, view.companions.get(data_ref)?)));
     let mut full = companions.filter(|(_, companion)| !companion.used);
-    match full.find_map(|(of, companion)| Some((of, companion.full.as_ref()?))) {
+    match full.find_map(|(data_ref, companion)| Some((data_ref, companion.full.as_ref()?))) {
         Some((data_ref, why)) => {
             format!("{message}; the list of users of {data_ref} cannot grow: {why}")
         }
@@ -354,21 +354,21 @@ fn on_its_way(missing: &[DataRef], view: &View) -> String {
     }
 }
 
-/// Whether a deployment with these references does without a source: it may be missing, and it is.
+/// True if a deployment with these references does without a source: the source is optional and absent.
 pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Source) -> bool {
-    *source == Source::Absent && references.iter().any(|of| of.data_ref == *data_ref && of.optional)
+    *source == Source::Absent && references.iter().any(|r| r.data_ref == *data_ref && r.optional)
 }
 
-/// Whether a deployment lets go of what was copied of a source that it does without, or whoever deletes the source would not
-/// take back what it holds. Not while Instances of an older template run, which may need it.
+/// True if a deployment releases the copy of a source that it does without. Otherwise the deletion of a source would not revoke
+/// its content. False while Instances of an older template run, because they may need the copy.
 pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source) -> bool {
     let references = || references(&deployment.spec.template.spec);
     !is_rolling(deployment) && does_without(&references(), data_ref, source)
 }
 
-/// Whether a copy of one source is to be made or renewed for a deployment of this namespace that has these references: all that
-/// it refers to can be copied; or this one can, and its copy on the hub has been promised it, which then is kept as the source
-/// is, whatever has become of the others.
+/// True if the copy of one source must be created or updated for a deployment of this namespace with these references. That is so
+/// if all referenced sources can be copied. It is also so if this source can be copied and the deployment's copy on the hub was
+/// promised it. Then the companion follows the source, and the state of the other sources does not matter.
 pub fn wants_companion(
     references: &[Reference],
     data_ref: &DataRef,
@@ -379,18 +379,17 @@ pub fn wants_companion(
 ) -> bool {
     let source = sources.get(data_ref).unwrap_or(&Source::Unknown);
     let size = |source: &Source| if let Source::Present { size } = source { *size } else { 0 };
-    let is_copied = |of: &Reference| {
-        let can_be = problem(of, namespace, limits, source).is_none() && matches!(source, Source::Present { .. });
-        of.data_ref == *data_ref && can_be
+    let is_copied = |r: &Reference| {
+        let can_be = problem(r, namespace, limits, source).is_none() && matches!(source, Source::Present { .. });
+        r.data_ref == *data_ref && can_be
     };
-    let fits =
-        || references.iter().filter_map(|of| sources.get(&of.data_ref)).map(size).sum::<u64>() <= limits.aggregate;
+    let fits = || references.iter().filter_map(|r| sources.get(&r.data_ref)).map(size).sum::<u64>() <= limits.aggregate;
     !does_without(references, data_ref, source)
         && (wants_companions(references, namespace, limits, sources)
             || promised && references.iter().any(is_copied) && fits())
 }
 
-/// Whether a deployment of this namespace that has these references wants a companion of each to be made now.
+/// True if a deployment of this namespace with these references needs a companion of each source now.
 pub fn wants_companions(
     references: &[Reference],
     namespace: &str,
@@ -400,19 +399,19 @@ pub fn wants_companions(
     matches!(resolve(references, namespace, limits, sources), Resolution::Complete { .. })
 }
 
-/// Entry of a deployment in a companion's `referenced-by`.
+/// Returns the entry of a deployment in a companion's `referenced-by`.
 pub fn user_entry(namespace: &str, deployment: &str) -> String {
     format!("{namespace}/{deployment}")
 }
 
-/// Whether Instances of an older template may still run; so they may while the cell has not said otherwise.
+/// True if Instances of an older template may still run. That is so until the cell reports otherwise.
 pub fn is_rolling(deployment: &WorkloadDeployment) -> bool {
     deployment.status.as_ref().is_none_or(|status| {
         status.observed_generation < deployment.metadata.generation || status.updated_replicas < status.replicas
     })
 }
 
-/// Tokens for people.
+/// Formats references for a message.
 pub(crate) fn list(data_refs: &[DataRef]) -> String {
     let shown: Vec<String> = data_refs.iter().take(MAX_NAMED_IN_MESSAGE).map(ToString::to_string).collect();
     match data_refs.len().saturating_sub(MAX_NAMED_IN_MESSAGE) {

@@ -27,27 +27,27 @@ fn present(size: u64) -> Source {
     Source::Present { size }
 }
 
-/// It is in every namespace of project, hub and cell, with another content in each.
+/// Every namespace of project, hub and cell has its own one, with different content.
 #[test]
 fn config_map_of_every_namespace_is_never_copied() {
     let asks =
         |data_ref, optional| Reference { data_ref, optional, asked_by: vec!["volume ca".into()], asked_by_more: 0 };
     let root = DataRef::config_map("kube-root-ca.crt");
     let known = [(root.clone(), present(1)), (DataRef::secret("kube-root-ca.crt"), present(1))].into();
-    let look = |reference| resolve(&[reference], "shop", Limits::default(), &known);
-    let Resolution::Refused(refusal) = look(asks(root.clone(), false)) else { panic!("it is copied") };
+    let resolved = |reference| resolve(&[reference], "shop", Limits::default(), &known);
+    let Resolution::Refused(refusal) = resolved(asks(root.clone(), false)) else { panic!("it is copied") };
     assert_eq!(refusal.reason, Reason::SourceNameTaken);
     assert!(refusal.message.ends_with("(used by volume ca): copy it under another name"), "{}", refusal.message);
     let skipped = Resolution::Complete { wanted: Vec::new(), skipped: vec![root.clone()] };
-    assert_eq!(look(asks(root, true)), skipped);
+    assert_eq!(resolved(asks(root, true)), skipped);
     let secret = DataRef::secret("kube-root-ca.crt");
     let copied = Resolution::Complete { wanted: vec![secret.clone()], skipped: Vec::new() };
-    assert_eq!(look(asks(secret, false)), copied);
+    assert_eq!(resolved(asks(secret, false)), copied);
 }
 
 #[test]
 #[allow(clippy::type_complexity)]
-fn each_failure_says_what_where_and_how_to_mend_it() {
+fn refusal_of_each_cause_names_problem_place_and_remedy() {
     let long = "x".repeat(250);
     let limits = Limits { per_object: 100, aggregate: 150 };
     let refs = |list: &[(&str, bool)]| -> Vec<Reference> {
@@ -82,7 +82,7 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
         ),
         (&[(&long, false)], &[], "SourceNameTooLong", "250 characters, 242 is the limit"),
         (&[("../x", false)], &[], "SourceNotFound", "not a name that a Secret can have"),
-        // What is certain is reported, also while something else is still being read.
+        // A certain problem is reported even while another source is still being read.
         (&[("a", false), ("b", false)], &[("a", Source::Absent)], "SourceNotFound", "no Secret a"),
     ];
     for (list, sources, reason, words) in cases {
@@ -90,7 +90,7 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
         assert!(refusal.reason == reason && refusal.message.contains(words), "{refusal:?}");
     }
     assert_eq!(reported(&[("a", false)], &[]), Resolution::Pending(vec![DataRef::secret("a")]));
-    // Optional ones never stand in the way, whatever is wrong with them.
+    // A problem with an optional source never blocks the others.
     for state in [Source::Absent, Source::Unauthorized(String::new()), present(500), Source::Taken] {
         let resolution = reported(&[("a", true), ("b", false)], &[("a", state), ("b", present(1))]);
         let expected = Resolution::Complete { wanted: vec![DataRef::secret("b")], skipped: vec![DataRef::secret("a")] };
@@ -100,7 +100,7 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
 
 struct World {
     sources: BTreeMap<DataRef, Source>,
-    /// Companions that the deployment uses, and whether they are fresh.
+    /// Companions that the deployment uses. True if the companion is fresh.
     companions: BTreeMap<DataRef, bool>,
 }
 
@@ -122,7 +122,7 @@ fn texts(data_refs: Option<&Vec<DataRef>>) -> Vec<String> {
 }
 
 #[test]
-fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_needed() {
+fn data_is_promised_once_all_companions_are_in_place_and_kept_while_needed() {
     let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
     let fresh = deployment(&refs, &json!({}));
@@ -133,47 +133,47 @@ fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_nee
     let waiting = decide(&world, &fresh);
     assert!(waiting.expected.is_none() && waiting.trouble.unwrap().message == "copying Secret/b to the hub");
     world.companions.insert(b.clone(), false);
-    assert!(decide(&world, &fresh).expected.is_none(), "there, but nobody has seen what is in it");
+    assert!(decide(&world, &fresh).expected.is_none(), "it exists, but its content was not compared");
     world.companions.insert(b.clone(), true);
     let done = decide(&world, &fresh);
     assert!(done.trouble.is_none());
     assert_eq!(texts(done.expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
 
-    // From then on it stands, also while a copy is renewed or a source is gone.
+    // The promise is kept while a copy is updated or a source is gone.
     let promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/a","Secret/b"]"# }));
     world.companions.insert(b.clone(), false);
     assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
     world.sources.insert(b.clone(), Source::Absent);
     let orphaned = decide(&world, &promised);
     assert_eq!(orphaned.refusal.as_ref().unwrap().reason, "SourceNotFound");
-    assert_eq!(texts(orphaned.expected.as_ref()), ["ConfigMap/a", "Secret/b"], "copies stay");
+    assert_eq!(texts(orphaned.expected.as_ref()), ["ConfigMap/a", "Secret/b"], "copies are kept");
 }
 
-/// Found by reading: nobody was told why a companion that thousands use was never promised to the next one.
+/// A companion with a full list of users was never promised to the next user, and no message gave the reason.
 #[test]
-fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
-    let of = deployment(&json!([{ "secretRef": { "name": "b" } }]), &json!({}));
-    let said = |user: &str| {
+fn data_with_full_list_of_users_reports_the_reason() {
+    let wd = deployment(&json!([{ "secretRef": { "name": "b" } }]), &json!({}));
+    let message = |user: &str| {
         let users = Some([user_entry("shop", user)].into());
         let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
         let full = Some("annotations are too long".into());
         let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c")) };
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
-        data(&of, &View { sources, companions, ..View::default() }, Duration::MAX, Timestamp::UNIX_EPOCH)
+        data(&wd, &View { sources, companions, ..View::default() }, Duration::MAX, Timestamp::UNIX_EPOCH)
             .trouble
             .map(|trouble| trouble.message)
     };
-    let told = said("another").unwrap();
-    assert!(told.ends_with("the list of users of Secret/b cannot grow: annotations are too long"), "{told}");
-    assert_eq!(said("wd"), None, "who stands in it has his place");
+    let refused = message("another").unwrap();
+    assert!(refused.ends_with("the list of users of Secret/b cannot grow: annotations are too long"), "{refused}");
+    assert_eq!(message("wd"), None, "the list names this one");
 }
 
-/// Found by reading: whoever waited for a copy that somebody's finalizer held read for ever that it was being copied.
+/// While another owner's finalizer blocked the deletion of a copy, the condition said for ever that the data was being copied.
 #[test]
-fn a_copy_that_cannot_go_is_told_after_two_minutes_with_whoever_holds_it() {
+fn data_copy_held_by_finalizer_for_two_minutes_is_reported_with_the_finalizer() {
     let refs = json!([{ "secretRef": { "name": "b" } }]);
-    let going = |seconds: i64, finalizers: &[&str]| {
+    let held_for = |seconds: i64, finalizers: &[&str]| {
         let meta = json!({
             "uid": "c", "deletionTimestamp": Timestamp::UNIX_EPOCH.to_string(), "finalizers": finalizers,
             "annotations": { annotation::REFERENCED_BY: r#"["shop/wd"]"# },
@@ -189,37 +189,37 @@ fn a_copy_that_cannot_go_is_told_after_two_minutes_with_whoever_holds_it() {
         let now = Timestamp::from_second(seconds).unwrap();
         data(&deployment(&refs, &promised), &view, Duration::from_mins(2), now)
     };
-    let under_way = going(100, &["example.com/hold"]);
+    let under_way = held_for(100, &["example.com/hold"]);
     assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
     assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
     for (finalizers, words) in [
         (&["example.com/hold"][..], "Secret/b has the finalizers example.com/hold, which their owners"),
         (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
     ] {
-        let held = going(120, finalizers);
+        let held = held_for(120, finalizers);
         let trouble = held.trouble.unwrap();
         assert!(trouble.reason == "SourceCopyHeld" && trouble.message.contains(words), "{trouble:?}");
-        assert!(held.refusal.unwrap().to_annotation().contains(words), "its Instances are told as well");
+        assert!(held.refusal.unwrap().to_annotation().contains(words), "the cell reports it on the Instances too");
         assert_eq!(held.look_again, None);
-        assert_eq!(texts(held.expected.as_ref()), ["Secret/b"], "what runs with it keeps it");
+        assert_eq!(texts(held.expected.as_ref()), ["Secret/b"], "running instances keep it");
     }
 }
 
 #[test]
-fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
+fn data_annotation_of_tenant_without_companion_entry_is_ignored() {
     let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });
     let world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
     assert_eq!(decide(&world, &deployment(&json!([]), &forged)).expected, None);
 }
 
-/// Of a deployment of two Instances at generation 2.
+/// Returns the status of a deployment with two Instances at generation 2.
 fn status(observed: i64, updated: i32) -> Option<WorkloadDeploymentStatus> {
     let status = json!({ "replicas": 2, "updatedReplicas": updated, "observedGeneration": observed });
     serde_json::from_value(status).unwrap()
 }
 
 #[test]
-fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
+fn data_of_old_template_is_kept_until_its_instances_are_replaced() {
     let old = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/old"]"# });
     let mut deployment = deployment(&json!([]), &old);
     let companions = [(DataRef::secret("old"), true)].into();
@@ -229,11 +229,11 @@ fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
         assert_eq!(decide(&world, &deployment).expected.is_some(), kept, "{observed} {updated}");
     }
     deployment.status = None;
-    assert!(decide(&world, &deployment).expected.is_some(), "nobody knows what runs");
+    assert!(decide(&world, &deployment).expected.is_some(), "the cell has not reported");
 }
 
 #[test]
-fn more_references_than_may_be_are_refused_with_a_reason_of_their_own() {
+fn references_beyond_the_limit_are_refused_with_too_many_sources() {
     let many = |count: usize| -> Vec<Reference> {
         let one = |n: usize| Reference {
             data_ref: DataRef::secret(&format!("s-{n}")),
@@ -243,16 +243,16 @@ fn more_references_than_may_be_are_refused_with_a_reason_of_their_own() {
         };
         (0..count).map(one).collect()
     };
-    let look = |count| resolve(&many(count), "shop", Limits::default(), &BTreeMap::new());
-    assert!(matches!(look(MAX_REFERENCES), Resolution::Pending(_)));
-    let Resolution::Refused(refusal) = look(MAX_REFERENCES + 1) else { panic!("too many") };
+    let resolved = |count| resolve(&many(count), "shop", Limits::default(), &BTreeMap::new());
+    assert!(matches!(resolved(MAX_REFERENCES), Resolution::Pending(_)));
+    let Resolution::Refused(refusal) = resolved(MAX_REFERENCES + 1) else { panic!("too many") };
     assert_eq!(refusal.reason, Reason::TooManySources);
     assert!(refusal.message.contains("257") && refusal.message.contains("256"), "{}", refusal.message);
 }
 
-/// Found by reading: an optional Secret that was deleted, to take back what it held, stayed on every cell.
+/// An optional Secret that was deleted to revoke its content stayed on every cell.
 #[test]
-fn an_optional_source_that_is_deleted_is_promised_no_more() {
+fn optional_source_that_is_deleted_is_no_longer_promised() {
     let both = r#"["ConfigMap/a","Secret/b"]"#;
     let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b", "optional": true } }]);
@@ -265,7 +265,7 @@ fn an_optional_source_that_is_deleted_is_promised_no_more() {
     let without = decide(&world, &promised);
     assert_eq!(texts(without.expected.as_ref()), ["ConfigMap/a"]);
     assert_eq!((texts(Some(&without.skipped)), without.trouble), (vec!["Secret/b".to_owned()], None));
-    // Also while another one is read anew.
+    // The same while another source is read again.
     world.sources.insert(a, Source::Unknown);
     assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a"]);
     for doubtful in [Source::Unknown, Source::Unauthorized("forbidden".into())] {
@@ -274,7 +274,7 @@ fn an_optional_source_that_is_deleted_is_promised_no_more() {
     }
 }
 
-/// A template that made a Secret optional took it from Instances of the template before, which had required it.
+/// When a new template made a Secret optional, Instances of the old template lost it, although they required it.
 #[test]
 fn optional_source_that_is_absent_is_kept_for_instances_of_an_older_template() {
     let b = DataRef::secret("b");
@@ -282,8 +282,8 @@ fn optional_source_that_is_absent_is_kept_for_instances_of_an_older_template() {
     let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
     for (what, observed, updated, kept) in [
         ("the cell has not seen the template", 1, 2, true),
-        ("one runs by the old template", 2, 1, true),
-        ("all run by the new one", 2, 2, false),
+        ("one instance runs the old template", 2, 1, true),
+        ("all run the new one", 2, 2, false),
     ] {
         promised.status = status(observed, updated);
         let (sources, companions) = ([(b.clone(), Source::Absent)].into(), [(b.clone(), true)].into());
@@ -292,10 +292,10 @@ fn optional_source_that_is_absent_is_kept_for_instances_of_an_older_template() {
     }
 }
 
-/// Found by reading: behind `more than 32`, whoever refers to a source counts as a user of its companion, and what a tenant
-/// wrote into the annotation of his own deployment brought its cell more than its references may have together.
+/// With the marker `more than 32`, every deployment that refers to a source counts as a user of its companion. A tenant could
+/// then request more than the aggregate limit through the annotation of their own deployment.
 #[test]
-fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promised() {
+fn data_promises_with_many_users_marker_count_only_if_the_hub_copy_has_them() {
     let (a, b) = (DataRef::secret("a"), DataRef::secret("b"));
     let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/a","Secret/b"]"# });
     let references = json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
@@ -311,9 +311,9 @@ fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promis
     ] {
         let source = sizes.map_or(Source::Unknown, present);
         let sources = [&a, &b].map(|data_ref| (data_ref.clone(), source.clone())).into();
-        let companion = |of: &DataRef| {
-            let need = Need { refers: true, promised: on_hub.contains(&of) };
-            (of.clone(), SharedCompanion::of(&facts, "shop/wd", need, Some("c")))
+        let companion = |data_ref: &DataRef| {
+            let need = Need { refers: true, promised: on_hub.contains(&data_ref) };
+            (data_ref.clone(), SharedCompanion::of(&facts, "shop/wd", need, Some("c")))
         };
         let companions = [&a, &b].map(companion).into();
         let view = View { limits, sources, companions, ..View::default() };
@@ -322,16 +322,16 @@ fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promis
     }
 }
 
-/// A rotated Secret whose copy the hub answered with HTTP 500 was reported nowhere; a new one waited without a cause.
+/// If the hub answered a copy with HTTP 500, a rotated Secret was not reported, and a new one waited without a reason.
 #[test]
-fn copy_that_fails_for_long_is_reported_beside_what_is_in_place() {
+fn data_copy_failing_beyond_the_grace_is_reported_with_its_cause() {
     let wd = deployment(&json!([{ "secretRef": { "name": "db" } }]), &json!({}));
     let db = DataRef::secret("db");
     let users = Some([user_entry("shop", "wd")].into());
     let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
     let fresh = SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c"));
     let late = BTreeMap::from([(db.clone(), "it answers with HTTP 500".to_owned())]);
-    let of = |source: Option<Source>, companion: Option<&SharedCompanion>| {
+    let resolved = |source: Option<Source>, companion: Option<&SharedCompanion>| {
         let view = View {
             sources: source.map(|source| (db.clone(), source)).into_iter().collect(),
             companions: companion.map(|companion| (db.clone(), companion.clone())).into_iter().collect(),
@@ -340,11 +340,11 @@ fn copy_that_fails_for_long_is_reported_beside_what_is_in_place() {
         };
         data(&wd, &view, Duration::from_mins(2), Timestamp::UNIX_EPOCH)
     };
-    let in_place = of(Some(present(1)), Some(&fresh));
+    let in_place = resolved(Some(present(1)), Some(&fresh));
     assert_eq!((in_place.trouble, texts(in_place.expected.as_ref())), (None, vec!["Secret/db".to_owned()]));
     let note = in_place.late.unwrap();
     assert!(note.contains("Secret/db is not copied") && note.ends_with("it answers with HTTP 500"), "{note}");
-    for (what, data) in [("copied", of(Some(present(1)), None)), ("read", of(None, None))] {
+    for (what, data) in [("copied", resolved(Some(present(1)), None)), ("read", resolved(None, None))] {
         let trouble = data.trouble.unwrap();
         assert_eq!(trouble.reason, Reason::Resolving, "it is not {what} yet");
         assert!(trouble.message.ends_with("it answers with HTTP 500"), "{trouble:?}");

@@ -14,6 +14,7 @@ use crate::{
     },
     io::{
         clients::{Connection, ControlPlane},
+        clock::Now,
         queue::Outcome,
         store::Incoming,
     },
@@ -89,7 +90,7 @@ async fn of_many_users_who_come_each_is_worked_on_once_and_what_they_share_once(
             ] }))
             .unwrap();
             let delta = Delta { namespace: "shop", name: &name, old: None, new: Some(&new) };
-            parts.triggers.after_project(&project, &ProjectChange::Deployment(delta));
+            parts.queues.add(parts.triggers.after_deployment(&project, &delta));
         }
         let queues = &parts.queues;
         assert_eq!((queues.federator.depth(), queues.companion.depth(), queues.workload.depth()), (users, 1, 1));
@@ -139,7 +140,7 @@ async fn how_long_others_take_is_not_measured() {
     new.status = Some(WorkloadDeploymentStatus { observed_generation: Some(1), ..WorkloadDeploymentStatus::default() });
     for (namespace, under_way) in [("ns-v", 0), ("ns-u", 1)] {
         let delta = Delta { namespace, name: "api", old: Some(&old), new: Some(&new) };
-        parts.triggers.after_hub(&HubChange::Copy(delta));
+        parts.triggers.measure_report(&delta);
         assert_eq!(parts.latency.under_way(), under_way, "{namespace}");
     }
 }
