@@ -15,7 +15,7 @@ use crate::{
     io::{Error, clients::Connection, list},
     plan::{
         management::{
-            city_policy::karmada_version,
+            city_policy::migration::karmada_version,
             observed::facts::{BindingFacts, Phase},
         },
         ownership,

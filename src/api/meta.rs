@@ -111,6 +111,12 @@ pub mod annotation {
     /// On a city's policy in a hub namespace: clusters on which its part of the city did not arrive (JSON). A later manager does
     /// not try them again.
     pub const DRAIN_FAILED: &str = "compute.datumapis.com/drain-failed";
+    /// On a city's policy, while the city moves in that namespace: the start of the transfer and the state before it (JSON).
+    pub const DRAIN_TRANSFER: &str = "compute.datumapis.com/drain-transfer";
+    /// On a city's policy that no deployment needs: the time since which it waits for the companions that it claims (RFC 3339).
+    pub const UNNEEDED_SINCE: &str = "compute.datumapis.com/unneeded-since";
+    /// On a city's policy between claims and dependencies: time and digest of the last report about the migration (JSON).
+    pub const MIGRATION_REPORTED: &str = "compute.datumapis.com/migration-reported";
     /// On a hub WorkloadDeployment or companion: time of the last touch that made Karmada recreate a removed object (facts 49,
     /// 50, 55), in unix seconds.
     pub const REPAIRED: &str = "compute.datumapis.com/repaired";
@@ -124,7 +130,7 @@ pub mod annotation {
     /// On a project's WorkloadDeployment, and so on its copies: with [`super::SUSPENDED`] the cell stops its Instances, which
     /// keep their places. The service that suspends projects writes it, never the operator.
     pub const SUSPENDED: &str = "compute.datumapis.com/suspended";
-    /// On a hub namespace: `"true"` stops every deletion by sweeps there.
+    /// On a hub namespace: `"true"` keeps objects there that have lost their owner.
     pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
     /// On a binding: the placement that it was scheduled by (fact 27).
     pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";

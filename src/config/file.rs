@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     plan::management::{
-        city_policy::karmada_version::KarmadaVersion, collector::table::Sweep, federator::repair,
+        city_policy::migration::karmada_version::KarmadaVersion, collector::table::Sweep, federator::repair,
         referenced_data::resolve::Limits,
     },
     timing::Timing,

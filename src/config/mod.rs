@@ -13,7 +13,7 @@ use crate::{
     plan::{
         cell::claim::{Names, UNNAMED},
         management::{
-            city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
+            city_policy::{migration::karmada_version::KarmadaVersion, policy::Propagation},
             collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,
@@ -40,7 +40,7 @@ pub struct Config {
     pub data: bool,
     /// Limits of the tenant data that the management controllers copy.
     pub limits: Limits,
-    /// How the management controllers bring companions to the cells.
+    /// The configured way of companions to the cells.
     pub propagation: Propagation,
     /// True if deployments stay on a cluster that loses the city's label.
     pub city_guard: bool,
@@ -62,9 +62,9 @@ pub struct Config {
     pub leader_election: Option<String>,
     /// Address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
-    /// How `/metrics` is served; `None` if it is not.
+    /// Endpoint of `/metrics`; `None` if it is off.
     pub metrics: Option<Metrics>,
-    /// How the admission webhooks are served; `None` if they are not.
+    /// Endpoint of the admission webhooks; `None` if they are off.
     pub webhook: Option<Webhook>,
     /// Settings without effect, one line each, logged at the start.
     pub warnings: Vec<String>,
@@ -101,7 +101,7 @@ pub struct Quota {
     pub names: Names,
 }
 
-/// How `/metrics` is served.
+/// Endpoint of `/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
     /// Address to serve on.
@@ -110,7 +110,7 @@ pub struct Metrics {
     pub serving: Serving,
 }
 
-/// How an endpoint is served.
+/// Callers and transport of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Serving {
     /// To every client, as plain HTTP.
@@ -119,7 +119,7 @@ pub enum Serving {
     Secure(Option<Files>),
 }
 
-/// How the admission webhooks are served.
+/// Endpoint of the admission webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
     /// Address to serve on.

@@ -17,15 +17,15 @@ use crate::{
     },
 };
 
-/// Keys that are remembered before those that do not matter are dropped.
+/// Number of remembered keys above which those without a recent write or contest are dropped.
 const ROOM: usize = 1024;
-/// Most keys that are remembered although nothing is at odds: a contest among them is noticed a write later.
+/// Maximum number of keys without a reverted write. A contest of a dropped key is noticed one write later.
 const MOST: usize = 8 * ROOM;
 
 /// The writes of one controller, by its keys.
 pub(super) struct Contests<K: Key = ObjectKey> {
     controller: &'static str,
-    /// Longest wait before what was taken back is written once more.
+    /// Longest wait before a reverted change is written again.
     pause: Duration,
     metrics: Metrics,
     keys: Mutex<Keys<K>>,
@@ -33,7 +33,7 @@ pub(super) struct Contests<K: Key = ObjectKey> {
 
 struct Keys<K> {
     all: HashMap<K, Memory>,
-    /// Number of keys above which those that do not matter are dropped.
+    /// Number of keys above which those without a recent write or contest are dropped.
     room: usize,
     /// Number of contested keys.
     contested: usize,
@@ -45,7 +45,7 @@ impl<K> Default for Keys<K> {
     }
 }
 
-/// A plan that is carried out. Its writes are remembered, however it ends.
+/// Execution of a plan. Its writes are remembered even if it fails.
 pub(super) struct Round<'a, K: Key = ObjectKey> {
     contests: &'a Contests<K>,
     key: K,
@@ -82,7 +82,7 @@ impl<K: Key> Contests<K> {
         Round { contests: self, key: key.clone(), held, sent: Vec::new(), now }
     }
 
-    /// The object is gone, and its writes with it.
+    /// Forgets the writes of a deleted object.
     pub(super) fn forget(&self, key: &K) {
         if self.lock().all.contains_key(key) {
             self.remember(key, Memory::default(), Timestamp::UNIX_EPOCH);
@@ -139,10 +139,9 @@ mod tests {
         plan::{Cell, Object, Write},
     };
 
-    /// Found by reading: where the second write of a plan failed, the first was made anew at each look without end, however often
-    /// somebody took it back.
+    /// If the second write of a plan failed, the first one was repeated in every reconcile, although another client reverted it.
     #[test]
-    fn what_was_made_before_a_plan_failed_is_remembered() {
+    fn contest_write_before_a_failed_one_is_remembered() {
         let contests = Contests::new("test", Duration::from_secs(64), &Metrics::default());
         let (key, live) = (ObjectKey::new("ns-1", "web-0"), Instance::new("web-0", InstanceSpec::default()));
         let attempt = |seconds| {

@@ -45,7 +45,10 @@ pub trait Reconciler: Send + Sync + 'static {
     /// The key that it is queued by.
     type Key: Key;
 
-    /// Brings the object of `key` one step nearer to its desired state. Decisions use the time `now`; other clocks only measure.
+    /// Returns the same moment by the clock of the API server that wrote the times which decisions on `key` compare.
+    fn by_server(&self, key: &Self::Key, now: Now) -> Now;
+
+    /// Brings the object of `key` one step nearer to its desired state. Decisions use the time `now`, which is that of [`by_server`](Self::by_server); other clocks only measure.
     /// `failing`: time since the first failure of `key` after its last success. If an error outlasts
     /// [`error_grace`](crate::timing::Timing::error_grace), it is reported on the object that its user reads.
     fn reconcile(
@@ -97,7 +100,8 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
     let started = Now::read();
     let _at_work = metrics.at_work(R::NAME);
     let failing = queue.failing_for(&key);
-    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, started, failing)).await;
+    let now = reconciler.by_server(&key, started);
+    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, now, failing)).await;
     let result =
         result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RECONCILE_TIMEOUT }));
     let (label, outcome) = match &result {
@@ -405,6 +409,10 @@ mod tests {
         const NAME: &'static str = "broken";
 
         type Key = ObjectKey;
+
+        fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
+            now
+        }
 
         async fn reconcile(&self, _: &ObjectKey, _: Now, _: Duration) -> Result<Next, Error> {
             panic!("a bug")

@@ -22,6 +22,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    clock::Now,
     proxy::{self, Proxies},
     requests::{Meter, Observer, ServerClock},
     server,
@@ -339,6 +340,11 @@ impl<P: Plane> ControlPlane<P> {
     /// Returns the connection, for watches. Writes go through [`Self::execute`](crate::io::apply).
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Reads the clock of its server, for comparison with times that it has written.
+    pub fn now(&self) -> Now {
+        Now::read().on(self.connection.clock())
     }
 
     /// Sends answers to writes of this kind to `sink` from now on.

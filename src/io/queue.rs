@@ -152,6 +152,20 @@ impl<K: Key> Queue<K> {
         self.wake.notify_one();
     }
 
+    /// Queues these keys now, or right after their current runs.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+        let mut keys = keys.into_iter().peekable();
+        if keys.peek().is_none() {
+            return;
+        }
+        let mut state = self.lock();
+        for key in keys {
+            state.add(key);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
     /// Retries every failed key of `lane` now, and resets its back-off.
     pub fn retry_now(&self, lane: &K::Lane) {
         let mut state = self.lock();

@@ -158,9 +158,12 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().entries.get(key)?.value.clone()
     }
 
-    /// Returns the version of the object of this name.
-    pub fn version(&self, key: &ObjectKey) -> Option<u64> {
-        self.read().entries.get(key).map(|slot| slot.version)
+    /// Returns the object of this name, with its version.
+    pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, u64)> {
+        counted(1);
+        let inner = self.read();
+        let slot = inner.entries.get(key)?;
+        Some((slot.value.clone()?, slot.version))
     }
 
     /// True if the object of this name exists, even if it cannot be decoded.

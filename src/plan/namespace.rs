@@ -28,6 +28,9 @@ pub struct NamespaceFacts {
     /// The time since when nothing needs the content of a hub namespace. `None` if that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stranded_since: Option<Timestamp>,
+    /// Its creation time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
 }
 
 /// The keeper of a hub namespace. Only the keeper judges its content.
@@ -54,7 +57,8 @@ impl NamespaceFacts {
             control_plane: annotations.remove(annotation::PROJECT_CONTROL_PLANE),
         };
         let terminating = meta.deletion_timestamp.is_some();
-        Self { uid: meta.uid.unwrap_or_default(), labels, terminating, paused, keeper, stranded_since }
+        let created = meta.creation_timestamp.map(|created| created.0);
+        Self { uid: meta.uid.unwrap_or_default(), labels, terminating, paused, keeper, stranded_since, created }
     }
 
     /// Returns the project and the namespace that a namespace of the hub or of a cell mirrors.

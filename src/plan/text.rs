@@ -82,6 +82,15 @@ pub fn name(name: &str) -> String {
     format!("{}…", &name[..name.floor_char_boundary(MAX_NAME)])
 }
 
+/// The first of some items, and how many more there are.
+pub fn named(items: &[String], most: usize) -> String {
+    let named: Vec<&str> = items.iter().take(most).map(String::as_str).collect();
+    match items.len().saturating_sub(most) {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

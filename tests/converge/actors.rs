@@ -19,7 +19,7 @@ use compute_operator::{
         Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
-            city_policy::{guard, policy, probe},
+            city_policy::{guard, migration::probe, policy},
             collector::{
                 collect,
                 table::{Action, Item, Observed, Read, Rule, Sweep},
@@ -170,7 +170,8 @@ impl World {
             let observed = Observed {
                 rule: Rule::Copy,
                 namespace: HUB_NS.into(),
-                namespace_uid: String::new(),
+                hub_namespace: NamespaceFacts::default(),
+                present: Some(NamespaceFacts::default()),
                 project: None,
                 owner: Read::NotInProject(original),
                 items: vec![Item::new(Object::of(&copy), ObjectVersion::of(copy.meta()))],
@@ -178,6 +179,7 @@ impl World {
                 noted: None,
                 created: Some(NOW), // a write under way has recreated it
                 seen_before: false,
+                in_sweep: false,
                 paused: false,
             };
             let steps = recorded("collector", &observed, &NOW, collect::plan(&observed, NOW)).steps.into_iter();
@@ -215,12 +217,11 @@ impl World {
                 guard: false,
                 delivered_by_dependency: false,
                 claimed: 0,
-                unneeded_for: Duration::ZERO,
-                wait_is_reported: false,
                 probe: probe::Probe::Passed,
                 propagation: policy::Propagation::Dependencies,
                 rollback_impact: None,
-                rollback_wait: None,
+                rollback_waits: Vec::new(),
+                problem: None,
                 timing: Timing::default(),
                 city,
             };
@@ -425,8 +426,8 @@ fn is_live_read(op: &Op) -> bool {
 
 /// Counts a write. Returns false if the write was refused or if the actor has no writes left.
 fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, Refused>) -> bool {
-    let Ok(changed) = done else { return false };
-    *changes += usize::from(changed);
-    *left = left.saturating_sub(usize::from(changed));
+    let Ok(wrote) = done else { return false };
+    *changes += usize::from(wrote);
+    *left = left.saturating_sub(usize::from(wrote));
     *left > 0
 }

@@ -5,6 +5,8 @@
 #![allow(clippy::match_bool, clippy::needless_pass_by_value)]
 
 mod actors;
+mod cities;
+mod city_manager;
 mod companions;
 mod data;
 #[path = "../oracle/look.rs"]

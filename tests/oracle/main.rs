@@ -20,9 +20,9 @@ use std::{
 use compute_operator::plan::{
     cell::{instance, instances, locations, quota, reclaim, write_back},
     management::{
-        city_policy::{policy, probe},
+        city_policy::{migration::probe, policy},
         collector::collect,
-        drain::{labels, moves, split, unguarded},
+        drain::cities,
         federator::federate,
         projector::{dead_claim, leftover, projection},
         referenced_data::companion,
@@ -61,10 +61,7 @@ fn decided(look: &Look) -> Option<Result<String, String>> {
         "instance-projector" => again(look, projection::plan),
         "dead-claim" => again(look, dead_claim::plan),
         "leftover" => again(look, leftover::plan),
-        "city-moves" => again(look, moves::plan),
-        "unguarded-drains" => again(look, unguarded::plan),
-        "cluster-labels" => again(look, labels::plan),
-        "split-cities" => again(look, split::plan),
+        "city-drains" => again(look, cities::plan),
         "workload-deployment" => again(look, instances::plan),
         "instance" => again(look, instance::plan),
         "quota" => again(look, quota::plan),

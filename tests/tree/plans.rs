@@ -40,7 +40,7 @@ fn plan_snapshots_are_plain_data() {
 const CLOCKS: [&str; 10] = [
     "mod.rs",
     "cell/locations.rs",
-    "management/drain/clusters.rs",
+    "management/drain/city_watch.rs",
     "management/hub/hub_outage.rs",
     "management/federator/latency.rs",
     "management/collector/mod.rs",

@@ -29,6 +29,10 @@ impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
     type Key = ObjectKey;
 
+    fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
+        now.on(self.caches.plane.connection().clock())
+    }
+
     /// 1. Observe the deployment, its Instances and their networks, from the caches. Wait until all of them are filled.
     /// 2. Plan the labels, the status, the networks and at most one step of the roll-out. Hold back writes that another
     ///    controller keeps reverting.
@@ -40,7 +44,6 @@ impl Reconciler for DeploymentController {
         if !caches.knows_all() {
             return Ok(Next::Await);
         }
-        let now = now.on(caches.plane.connection().clock());
         let Some(deployment) = caches.deployments.get(key) else {
             self.contests.forget(key);
             return Ok(Next::Await);

@@ -61,7 +61,8 @@ async fn deployment_manager_clock_behind_uses_server_time_for_take_over() {
     let key = ObjectKey::new(NAMESPACE, "web");
     let takes_over = || server.seen().iter().filter(|request| request.body.contains("managedFields")).count();
     let look = || async {
-        let _ = controller.reconcile(&key, Now { time: ours, ..Now::read() }, Duration::ZERO).await;
+        let now = controller.by_server(&key, Now { time: ours, ..Now::read() });
+        let _ = controller.reconcile(&key, now, Duration::ZERO).await;
     };
     look().await;
     assert_eq!(takes_over(), 0, "the server's clock is not known yet, and by ours both have just written");

@@ -28,6 +28,10 @@ impl Reconciler for InstanceController {
     const NAME: &'static str = "instance";
     type Key = ObjectKey;
 
+    fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
+        now.on(self.caches.plane.connection().clock())
+    }
+
     /// 1. Observe the Instance, its deployment, its networks and its referenced data, from the caches. Wait until all of them are
     ///    filled.
     /// 2. Plan the opening of gates, or the status. Hold back writes that another controller keeps reverting.

@@ -45,6 +45,10 @@ impl Reconciler for QuotaController {
     const NAME: &'static str = "quota";
     type Key = QuotaKey;
 
+    fn by_server(&self, _: &QuotaKey, now: Now) -> Now {
+        now.on(self.caches.plane.connection().clock())
+    }
+
     /// 1. Observe the Instance and the address of its claim, from the caches. Wait until they are filled and the cell's identity
     ///    is known. Release the claim of an Instance that does not exist.
     /// 2. Observe its claim, from the watch of its project, or by a live read while that watch does not work.

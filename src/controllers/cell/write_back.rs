@@ -60,6 +60,10 @@ impl Reconciler for WriteBackController {
     const NAME: &'static str = "write-back";
     type Key = ObjectKey;
 
+    fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
+        now.on(self.caches.plane.connection().clock())
+    }
+
     /// 1. Observe the Instance, its deployment and its copy, from the caches. Wait until they are filled and the cell's identity
     ///    is known.
     /// 2. Plan the next write that brings the copy closer to the Instance.

@@ -54,6 +54,7 @@ pub(crate) struct PackedDeployment {
     promised: Arc<[DataRef]>,
     deleting: bool,
     original: bool,
+    waiting: bool,
     /// Digest of the content that Karmada propagates.
     propagated_digest: u64,
     /// The version at which that content last changed. 0 if unknown.
@@ -128,6 +129,7 @@ impl PackedDeployment {
             promised: share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
+            waiting: deployment.annotations().contains_key(annotation::STRANDED_SINCE),
             propagated_digest,
             written: 0,
             whole: None,
@@ -193,6 +195,11 @@ impl PackedDeployment {
     /// True if it belongs to the project, if one cluster is both project and cell.
     pub(crate) fn is_original(&self) -> bool {
         self.original
+    }
+
+    /// True if it records since when its original is gone.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting
     }
 
     /// Returns the version of the last change that Karmada propagates. Changes of the status, and changes by Karmada itself, do

@@ -63,7 +63,7 @@ fn own_city(n: usize) -> String {
 /// A project whose namespace `shop` has deployments that all refer to the Secret `db`. The hub has their copies, bindings and
 /// policies, and Instances without a project.
 struct World {
-    parts: Parts,
+    ctx: Arc<Context>,
     project: Arc<ProjectCache>,
     companion: Companion,
     policy: CityPolicy,
@@ -87,18 +87,18 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: V) -> Incoming<
 
 impl World {
     fn new(phase: Phase, city: City, deployments: usize, quarantined: usize) -> Self {
-        let parts = Parts::of_tests();
+        let ctx = Context::of_tests();
         let plane = ControlPlane::new("alpha", fixtures::nobody());
         let project = ProjectCache::new(&ProjectName::new("alpha"), plane, false, None, CancellationToken::new());
         let project = Arc::new(project);
         assert!(project.begins_to_watch_sources(), "no watch of sources runs here");
-        let companion = parts.companion(&Arc::new(parts.watches(&CancellationToken::new())));
-        let policy = parts.policy();
+        let companion = ctx.companion(&Arc::new(ctx.watches(&CancellationToken::new())));
+        let policy = ctx.policy();
         let (template, version) = (Self::template(), AtomicU64::new(1));
-        let world = Self { parts, project, companion, policy, phase, city, template, version };
-        world.parts.projects.insert(world.project.clone());
-        world.parts.triggers.listen_to_hub();
-        world.parts.triggers.listen_to_project(&world.project);
+        let world = Self { ctx, project, companion, policy, phase, city, template, version };
+        world.ctx.projects.insert(world.project.clone());
+        world.ctx.triggers.listen_to_hub();
+        world.ctx.triggers.listen_to_project(&world.project);
         world.fill_project(deployments);
         world.fill_hub(deployments, quarantined);
         world
@@ -123,7 +123,7 @@ impl World {
     }
 
     fn fill_hub(&self, deployments: usize, quarantined: usize) {
-        let (hub, all) = (&self.parts.hub, 0..deployments);
+        let (hub, all) = (&self.ctx.hub, 0..deployments);
         let labels = [(label::UPSTREAM_CLUSTER, "cluster-alpha"), (label::UPSTREAM_NAMESPACE, "shop")];
         hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &labels)], 1);
         hub.clusters.replace(vec![incoming("", "c1", 1, ClusterFacts::labelled("dfw"))], 1);
@@ -258,9 +258,9 @@ impl World {
         cost.keys = keys.count();
         reads::take();
         let now = Now::read();
-        reconcile(&self.parts.workload(), &keys.workload, now).await;
-        reconcile(&self.parts.federator(), &keys.federator, now).await;
-        reconcile(&self.parts.projector(), &keys.projector, now).await;
+        reconcile(&self.ctx.workload(), &keys.workload, now).await;
+        reconcile(&self.ctx.federator(), &keys.federator, now).await;
+        reconcile(&self.ctx.projector(), &keys.projector, now).await;
         cost.looked = reads::take();
         reconcile(&self.companion, &keys.companion, now).await;
         cost.companions = reads::take();
@@ -270,7 +270,7 @@ impl World {
     }
 
     async fn drain(&self) -> Keys {
-        let queues = &self.parts.queues;
+        let queues = &self.ctx.queues;
         Keys {
             workload: drain(&queues.workload).await,
             federator: drain(&queues.federator).await,
@@ -340,22 +340,22 @@ type Event = (&'static str, fn(&World, usize));
 const OF_DEPLOYMENTS: [Event; 10] = [
     ("a deployment's status changes", |w, n| w.project.deployments.observe(w.original(n / 2, 2))),
     ("one more deployment", |w, n| w.project.deployments.observe(w.original(n, 1))),
-    ("its copy", |w, n| w.parts.hub.copies.observe(w.copy(n, 1))),
-    ("a copy reports", |w, n| w.parts.hub.copies.observe(w.copy(n / 2, 2))),
-    ("a cluster refuses one", |w, n| w.parts.hub.bindings.observe(w.binding(n / 2, false))),
-    ("one more binding", |w, n| w.parts.hub.bindings.observe(w.binding(n, true))),
-    ("one more needs the Secret", |w, n| w.parts.hub.bindings.observe(w.binding_of_secret(n + 1))),
-    ("the Secret's copy changes", |w, _| w.parts.hub.companions(SourceKind::Secret).observe(w.secret(None))),
+    ("its copy", |w, n| w.ctx.hub.copies.observe(w.copy(n, 1))),
+    ("a copy reports", |w, n| w.ctx.hub.copies.observe(w.copy(n / 2, 2))),
+    ("a cluster refuses one", |w, n| w.ctx.hub.bindings.observe(w.binding(n / 2, false))),
+    ("one more binding", |w, n| w.ctx.hub.bindings.observe(w.binding(n, true))),
+    ("one more needs the Secret", |w, n| w.ctx.hub.bindings.observe(w.binding_of_secret(n + 1))),
+    ("the Secret's copy changes", |w, _| w.ctx.hub.companions(SourceKind::Secret).observe(w.secret(None))),
     ("a cluster without any of them", |w, _| {
         let facts = ClusterFacts { ready: Err(w.next().to_string()), ..ClusterFacts::labelled("elsewhere") };
-        w.parts.hub.clusters.observe(incoming("", "c2", w.next(), facts));
+        w.ctx.hub.clusters.observe(incoming("", "c2", w.next(), facts));
     }),
-    ("the Secret changes", |w, _| w.parts.queues.companion.add(CompanionKey::new(&w.project.name, "shop", db()))),
+    ("the Secret changes", |w, _| w.ctx.queues.companion.add(CompanionKey::new(&w.project.name, "shop", db()))),
 ];
 
 const OF_INSTANCES: [Event; 2] = [
-    ("one that is quarantined changes", |w, n| w.parts.hub.instances.observe(w.lost(n / 2, 1))),
-    ("a binding moves", |w, _| w.parts.hub.bindings.observe(w.binding(0, true))),
+    ("one that is quarantined changes", |w, n| w.ctx.hub.instances.observe(w.lost(n / 2, 1))),
+    ("a binding moves", |w, _| w.ctx.hub.bindings.observe(w.binding(0, true))),
 ];
 
 /// Returns the cost of each of these events, one after the other, in worlds of each size.

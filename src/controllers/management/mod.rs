@@ -1,4 +1,4 @@
-//! The management controllers: over a set of project control planes that changes while running, and one hub.
+//! The management controllers: they serve one hub, and a set of project control planes that changes at run time.
 
 mod city_policy;
 mod collector;
@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    city_policy::{policy::CityPolicy, policy_memory::PolicyMemory, probe::Prober},
+    city_policy::{migration::probe::Prober, policy::CityPolicy, refused_policies::RefusedPolicies},
     collector::Collector,
-    drain::{clusters::ClusterWatch, labels::ClusterLabels, move_memory::Moves, moves::CityMoves},
+    drain::{city_watch::CityWatch, drains::Drains},
     federator::{Federator, blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances},
     hub::{hub_cache::HubCache, hub_outage::OutageWatch},
     projector::{Projector, quarantine::QuarantineRegistry},
@@ -37,13 +37,14 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
+        queue::Key,
         store::ObjectKey,
     },
     metrics::Metrics,
     plan::{
         admission::sharing::InUse,
         management::{
-            city_policy::{karmada_version::KarmadaVersion, policy::Propagation},
+            city_policy::{migration::karmada_version::KarmadaVersion, policy::Propagation},
             collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,
@@ -52,39 +53,40 @@ use crate::{
     timing::Timing,
 };
 
-/// Workers per controller. While others have work, a project has a share of eight of them, and else of half: that hides
-/// the latency of the API servers without crowding them. All together they outnumber the projects that may be silent at a time.
+/// Workers per controller. While other projects have work, one project may use eight workers. Otherwise it may use half of them.
+/// This hides the latency of the API servers without overloading them. The workers outnumber the projects that may be silent at a
+/// time.
 const WORKERS: usize = 32;
 
-/// Companions that are looked at at once: each may hold two payloads in memory for a moment.
+/// Workers of the companion controller. Each may hold two payloads in memory for a moment.
 const COMPANION_WORKERS: usize = 8;
 
-/// What the management side is to do.
+/// Settings of the management controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether Workloads wait until their Networks exist.
+    /// True if Workloads wait until their Networks exist.
     pub networks: bool,
-    /// Whether the one project's cluster is a cell as well: copies that Karmada brings lie beside their originals.
+    /// True if the cluster of the only project is a cell as well. Then it holds Karmada's copies next to their originals.
     pub beside_cell: bool,
-    /// How much of a tenant's data may be copied.
+    /// Limits of the tenant data that may be copied.
     pub limits: Limits,
-    /// How companions are brought to the cells.
+    /// The configured way of companions to the cells.
     pub propagation: Propagation,
-    /// Whether what runs in a city stays where it is when its cluster loses the city's label.
+    /// True if deployments stay on a cluster that loses the city's label.
     pub city_guard: bool,
     /// The least version of Karmada on the hub.
     pub karmada: KarmadaVersion,
-    /// How what is left behind is found.
+    /// Settings of the sweep for unneeded objects.
     pub sweep: Sweep,
-    /// How many repairs the hub is given.
+    /// Limits of repairs on the hub.
     pub repair: repair::Limits,
-    /// How long to wait for what.
+    /// Waiting periods.
     pub timing: Timing,
 }
 
 #[cfg(test)]
 impl Options {
-    /// As without a config file, and without the guard.
+    /// The defaults, without the city guard.
     fn of_tests() -> Self {
         Self {
             networks: false,
@@ -100,48 +102,47 @@ impl Options {
     }
 }
 
-/// What the controllers share. Each is given the parts that it uses, and no others.
-#[derive(Clone)]
-struct Parts {
+/// Caches, queues and memory that the controllers share.
+struct Context {
     options: Options,
     metrics: Metrics,
-    /// What is known of the hub.
+    /// Caches of the hub.
     hub: Arc<HubCache>,
-    /// Which projects there are, and what is known of each.
+    /// Engaged projects with their caches.
     projects: Arc<ProjectRegistry>,
-    /// What is to be done.
+    /// Work queues of the controllers.
     queues: Arc<Queues>,
-    /// What keeps deployments from being delivered, and what is repaired.
+    /// Deployments that are not delivered, and their repairs.
     blocked: Arc<BlockedDeployments>,
-    /// How long federation takes.
+    /// Measured time that federation takes.
     latency: Arc<Latency>,
     /// Hub Instances that cannot be shown in a project.
     quarantine: Arc<QuarantineRegistry>,
-    /// Instances that run and that their project does not take.
+    /// Running Instances that their project rejects.
     unshown: Arc<UnshownInstances>,
-    /// Cities that leave a cluster.
-    moves: Arc<Moves>,
-    /// What puts keys into the queues.
+    /// Drains of cities, as last decided.
+    drains: Arc<Drains>,
+    /// Triggers that enqueue keys.
     triggers: Arc<Triggers>,
-    /// What is remembered of city policies.
-    policies: Arc<PolicyMemory>,
-    /// What every watch is up to.
+    /// City policies that the hub rejects.
+    refused: Arc<RefusedPolicies>,
+    /// State of every watch, for readiness.
     health: Health,
 }
 
 #[cfg(test)]
-impl Parts {
-    /// With a hub that nobody answers for.
-    fn of_tests() -> Self {
+impl Context {
+    /// Returns a context with a hub that does not answer.
+    fn of_tests() -> Arc<Self> {
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
         Self::new(hub, Options::of_tests(), Health::default(), Metrics::default())
     }
 }
 
-impl Parts {
-    fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Self {
+impl Context {
+    fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Arc<Self> {
         let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));
-        let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
+        let (projects, queues, drains) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
         let quarantine = Arc::new(QuarantineRegistry::new(options.timing.quarantine_grace, &metrics));
         let (latency, unshown) = (Arc::<Latency>::default(), Arc::<UnshownInstances>::default());
@@ -153,9 +154,9 @@ impl Parts {
             latency: Arc::clone(&latency),
             quarantine: Arc::clone(&quarantine),
             unshown: Arc::clone(&unshown),
-            moves: Arc::clone(&moves),
+            drains: Arc::clone(&drains),
         });
-        Self {
+        Arc::new(Self {
             options,
             metrics,
             hub,
@@ -165,129 +166,69 @@ impl Parts {
             latency,
             quarantine,
             unshown,
-            moves,
+            drains,
             triggers,
-            policies: Arc::default(),
+            refused: Arc::default(),
             health,
-        }
+        })
     }
 
-    fn watches(&self, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, latency, triggers, health, .. } = self.clone();
-        let Options { networks, beside_cell, timing, .. } = options;
-        let stop = stop.clone();
-        ManagementWatches {
-            hub,
-            projects,
-            triggers,
-            blocked,
-            latency,
-            networks,
-            beside_cell,
-            health,
-            metrics,
-            timing,
-            stop,
-        }
+    fn watches(self: &Arc<Self>, stop: &CancellationToken) -> ManagementWatches {
+        ManagementWatches { ctx: self.clone(), stop: stop.clone() }
     }
 
-    fn workload(&self) -> WorkloadController {
-        let Self { options, projects, health, metrics, .. } = self.clone();
-        let timing = options.timing;
-        let contests = Contests::new(WorkloadController::NAME, timing.takeover_pause, &metrics);
-        WorkloadController { projects, contests, timing, health, metrics }
+    fn workload(self: &Arc<Self>) -> WorkloadController {
+        WorkloadController { ctx: self.clone(), contests: self.contests(WorkloadController::NAME) }
     }
 
-    fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, blocked, latency, .. } = self.clone();
-        let Self { moves, health, policies, unshown, .. } = self.clone();
-        let Options { limits, timing, .. } = options;
-        let namespaces_told = Mutex::default();
-        let contests = Contests::new(Federator::NAME, timing.takeover_pause, &metrics);
+    fn federator(self: &Arc<Self>) -> Federator {
         Federator {
-            pace: Pace::default(),
+            ctx: self.clone(),
             collector: self.collector(),
-            hub,
-            projects,
-            blocked,
-            latency,
-            moves,
-            refused_policies: policies.refused.clone(),
-            unshown,
-            contests,
-            limits,
-            timing,
-            health,
-            metrics,
-            namespaces_told,
+            pace: Pace::default(),
+            contests: self.contests(Federator::NAME),
+            namespaces_told: Mutex::default(),
         }
     }
 
-    fn policy(&self) -> CityPolicy {
-        let Self { options, metrics, hub, projects, moves, triggers, policies, .. } = self.clone();
-        let Options { propagation, city_guard, karmada, timing, .. } = options;
-        let memory = Mutex::default();
-        let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
-        if propagation == Propagation::Dependencies {
-            prober.tell_assumed();
+    /// Contests of a controller's writes.
+    fn contests<K: Key>(&self, controller: &'static str) -> Contests<K> {
+        Contests::new(controller, self.options.timing.takeover_pause, &self.metrics)
+    }
+
+    fn policy(self: &Arc<Self>) -> CityPolicy {
+        let prober = Prober { ctx: self.clone(), verdict: Mutex::default() };
+        if self.options.propagation == Propagation::Dependencies {
+            prober.report_assumptions();
         }
-        let contests = Contests::new(CityPolicy::NAME, timing.takeover_pause, &metrics);
         CityPolicy {
-            hub,
-            projects,
-            moves,
+            ctx: self.clone(),
             prober,
-            memory: policies,
-            contests,
-            propagation,
-            city_guard,
-            timing,
-            metrics,
+            contests: self.contests(CityPolicy::NAME),
+            incomplete: Mutex::default(),
         }
     }
 
-    fn projector(&self) -> Projector {
-        let Self { options, metrics, hub, projects, quarantine, unshown, triggers, .. } = self.clone();
-        let (timing, given) = (options.timing, Mutex::default());
-        Projector { hub, projects, quarantine, unshown, triggers, given, timing, metrics }
+    fn projector(self: &Arc<Self>) -> Projector {
+        Projector { ctx: self.clone(), given: Mutex::default() }
     }
 
-    fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
-        let Self { options, metrics, hub, projects, triggers, health, .. } = self.clone();
-        let Options { limits, timing, .. } = options;
-        Companion { hub, projects, triggers, watches: watches.clone(), limits, timing, health, metrics }
+    fn companion(self: &Arc<Self>, watches: &Arc<ManagementWatches>) -> Companion {
+        Companion { ctx: self.clone(), watches: watches.clone() }
     }
 
-    fn collector(&self) -> Collector {
-        let Self { options, metrics, hub, projects, triggers, policies, .. } = self.clone();
-        let Options { sweep, timing, .. } = options;
-        Collector { hub, projects, triggers, policies, sweep, timing, metrics }
+    fn collector(self: &Arc<Self>) -> Collector {
+        Collector { ctx: self.clone() }
     }
 
-    fn unreadable(&self) -> UnreadableWatch {
-        let Self { metrics, hub, projects, .. } = self.clone();
-        UnreadableWatch { hub, projects, metrics }
-    }
-
-    fn outage(&self) -> OutageWatch {
-        let Self { hub, triggers, health, .. } = self.clone();
-        OutageWatch { hub, triggers, health }
-    }
-
-    fn clusters(&self) -> ClusterWatch {
-        let Self { options, metrics, hub, queues, moves, triggers, policies, .. } = self.clone();
-        let refused = policies.refused.clone();
-        let Options { city_guard, timing, sweep, .. } = options;
-        let labels = ClusterLabels { hub: hub.clone(), moves: moves.clone(), metrics: metrics.clone() };
-        let moves =
-            CityMoves { hub, moves, triggers, refused, city_guard, told_unguarded: Mutex::default(), timing, metrics };
-        ClusterWatch { labels, moves, queues, interval: sweep.interval }
+    fn clusters(self: &Arc<Self>) -> CityWatch {
+        CityWatch { ctx: self.clone() }
     }
 }
 
-/// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
+/// The management controllers. [`start`](Self::start) starts their watches of the hub, and [`run`](Self::run) their work.
 pub struct ManagementControllers {
-    parts: Parts,
+    ctx: Arc<Context>,
     watches: Arc<ManagementWatches>,
 }
 
@@ -300,34 +241,34 @@ impl ManagementControllers {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let parts = Parts::new(hub, options, health.clone(), metrics.clone());
-        let watches = Arc::new(parts.watches(stop));
+        let ctx = Context::new(hub, options, health.clone(), metrics.clone());
+        let watches = Arc::new(ctx.watches(stop));
         watches.start_hub();
-        Self { parts, watches }
+        Self { ctx, watches }
     }
 
-    /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
+    /// Engages the only project. Its watches start, its objects are reconciled, and readiness waits for it.
     pub fn engage(&self, name: &ProjectName, connection: Connection) {
         self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), None);
     }
 
-    /// Who uses what in a namespace of a project, where each object goes to one city alone; nothing where objects follow
-    /// their users, or it is not known.
+    /// Returns a function that lists the data in use in a project's namespace, if each object goes to one city only. It returns
+    /// `None` if objects follow their users, or if the users are unknown.
     pub fn claimed(&self) -> impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static {
-        let (hub, projects) = (self.parts.hub.clone(), self.parts.projects.clone());
-        let propagation = self.parts.options.propagation;
+        let (hub, projects) = (self.ctx.hub.clone(), self.ctx.projects.clone());
+        let propagation = self.ctx.options.propagation;
         move |project, namespace| {
             let uid = projects.get(project)?.namespace_uid(namespace)?;
             let namespace = names::hub_namespace(&uid);
             let facts = hub.namespaces.get(&ObjectKey::new("", &namespace));
             if projects.rival(project, &namespace, facts.as_deref(), &hub).is_some() {
-                return None; // what is there is another tenant's
+                return None; // the hub namespace belongs to another project
             }
             hub.claimed(&namespace, propagation)
         }
     }
 
-    /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.
+    /// Engages every project that `discovery` lists, and disengages each that is gone. This deletes nothing.
     pub fn discover(
         &self,
         discovery: Connection,
@@ -339,18 +280,18 @@ impl ManagementControllers {
         projects::discovery::start(&self.watches, discovery, projects, internal, health, stop);
     }
 
-    /// Works until `stop`; what is under way then is finished first.
+    /// Runs the controllers until `stop`. Reconciles that have begun are finished first.
     pub async fn run(&self, stop: &CancellationToken) {
-        let Self { parts, watches } = self;
-        let Parts { queues, metrics, latency, .. } = parts;
+        let Self { ctx, watches } = self;
+        let Context { queues, metrics, latency, .. } = &**ctx;
         latency.begin();
-        let workload = Arc::new(parts.workload());
-        let federator = Arc::new(parts.federator());
-        let policy = Arc::new(parts.policy());
-        let projector = Arc::new(parts.projector());
-        let companion = Arc::new(parts.companion(watches));
-        let (collector, clusters, outage) = (parts.collector(), parts.clusters(), parts.outage());
-        let (unreadable, grace) = (parts.unreadable(), parts.options.timing.error_grace);
+        let workload = Arc::new(ctx.workload());
+        let federator = Arc::new(ctx.federator());
+        let policy = Arc::new(ctx.policy());
+        let projector = Arc::new(ctx.projector());
+        let companion = Arc::new(ctx.companion(watches));
+        let (collector, clusters, outage) = (ctx.collector(), ctx.clusters(), OutageWatch { ctx: ctx.clone() });
+        let (unreadable, grace) = (UnreadableWatch { ctx: ctx.clone() }, ctx.options.timing.error_grace);
         tokio::join!(
             super::run(workload, queues.workload.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),

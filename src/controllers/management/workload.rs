@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kube::ResourceExt;
 
 use super::{
-    projects::project_cache::ProjectCache, projects::registry::ProjectRegistry, wiring::index::workload_index,
-    wiring::queues::ProjectKey,
+    Context, projects::project_cache::ProjectCache, wiring::index::workload_index, wiring::queues::ProjectKey,
 };
 use crate::{
     api::{
@@ -14,13 +13,7 @@ use crate::{
         names::CityCode,
     },
     controllers::{Reconciler, Refused, came_of, contests::Contests, is_silence, record, send, worst},
-    io::{
-        Class, Error,
-        clock::Now,
-        health::{Failing, Health},
-        store::ObjectKey,
-    },
-    metrics::Metrics,
+    io::{Class, Error, clock::Now, health::Failing, store::ObjectKey},
     plan::{
         Next, Project, Shared, Write,
         contest::{Regarding, Sent},
@@ -35,16 +28,17 @@ use crate::{
 
 /// Reconciles the deployments of each Workload, and sums up their reports in its status.
 pub(super) struct WorkloadController {
-    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) ctx: Arc<Context>,
     pub(super) contests: Contests<ProjectKey>,
-    pub(super) timing: Timing,
-    pub(super) health: Health,
-    pub(super) metrics: Metrics,
 }
 
 impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
     type Key = ProjectKey;
+
+    fn by_server(&self, key: &ProjectKey, now: Now) -> Now {
+        self.ctx.projects.get(&key.project).map_or(now, |project| now.on(project.plane.connection().clock()))
+    }
 
     /// 1. Waits until all caches of the decision are filled. A filled cache enqueues every key. A watch that never works is
     ///    reported.
@@ -54,11 +48,10 @@ impl Reconciler for WorkloadController {
     /// 4. Sends the writes. After a refused one it continues as far as the plan allows. A refusal is reported on the Workload: at
     ///    once if only a person can resolve it, otherwise after the grace period.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
-        let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
+        let Some(project) = self.ctx.projects.get(&key.project) else { return Ok(Next::Await) };
         if !project.is_synced() {
             return Ok(Next::Await);
         }
-        let now = now.on(project.plane.connection().clock());
         let Some(workload) = project.workloads.get(&key.object).and_then(|packed| packed.open()) else {
             self.contests.forget(key);
             return Ok(Next::Await);
@@ -71,7 +64,8 @@ impl Reconciler for WorkloadController {
         }
         let locations_fail = self.failing(&project, now).filter(|_| !project.locations.is_live());
         let locations_fail = locations_fail.map(|failing| failing.outline);
-        let mut observed = Observed { locations_fail, ..observe(&project, &key.object, workload, &self.timing) };
+        let mut observed =
+            Observed { locations_fail, ..observe(&project, &key.object, workload, &self.ctx.options.timing) };
         let mut plan = fan_out::plan(&observed, now.time);
         if self.contests.all_wait(key, &plan, now.time) {
             observed.contested = true;
@@ -84,7 +78,7 @@ impl Reconciler for WorkloadController {
         drop(round);
         let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error, failing)).collect();
         if let Some(reported) = fan_out::refused(&observed, &refused, now.time) {
-            send(&project.plane, &reported, &self.metrics).await?;
+            send(&project.plane, &reported, &self.ctx.metrics).await?;
         }
         worst(failed.into_iter().map(|(_, error)| error)).map_or(Ok(plan.next), Err)
     }
@@ -93,16 +87,16 @@ impl Reconciler for WorkloadController {
 impl WorkloadController {
     /// Returns the failing watch among those that only this controller reads.
     fn failing(&self, project: &ProjectCache, now: Now) -> Option<Failing> {
-        self.health.failing(&["locationbindings", "networks"], project.plane.name(), now.instant)
+        self.ctx.health.failing(&["locationbindings", "networks"], project.plane.name(), now.instant)
     }
 
     /// Reports a watch that has never worked, after the grace period. When the watch works, it enqueues every key.
     async fn report_unread(&self, project: &ProjectCache, workload: &Workload, now: Now) -> Result<Next, Error> {
-        let grace = self.timing.error_grace;
+        let grace = self.ctx.options.timing.error_grace;
         let Some(failing) = self.failing(project, now) else { return Ok(Next::After(grace)) };
-        let report = fan_out::unread(workload, &failing.outline, failing.lasted, &self.timing, now.time);
+        let report = fan_out::unread(workload, &failing.outline, failing.lasted, &self.ctx.options.timing, now.time);
         if let Some(report) = report {
-            send(&project.plane, &report, &self.metrics).await?;
+            send(&project.plane, &report, &self.ctx.metrics).await?;
         }
         let left = grace.checked_sub(failing.lasted).filter(|left| !left.is_zero());
         Ok(left.map_or(Next::Await, Next::After))
@@ -123,11 +117,11 @@ impl WorkloadController {
                 came(Sent::Refused);
                 continue;
             }
-            match send(&project.plane, write, &self.metrics).await {
+            match send(&project.plane, write, &self.ctx.metrics).await {
                 Ok(answer) => came(came_of(answer)),
                 Err(error) => {
                     let silence = is_silence(&error);
-                    if silence && !self.timing.outlasts_grace(failing) {
+                    if silence && !self.ctx.options.timing.outlasts_grace(failing) {
                         return Err(error);
                     }
                     came(Sent::Refused);

@@ -1,4 +1,9 @@
 //! Decisions of the cell controllers: they turn deployments into running Instances, and report the state of Instances to the hub.
+//!
+//! * A deployment: [`instances`] rolls out, [`networks`] connects, [`deployment_status`] counts.
+//! * An Instance: [`instance`] opens gates and judges readiness, with [`data`] for its ConfigMaps and Secrets.
+//! * Its quota: [`quota`] claims (the amounts are in `amounts`), [`reclaim`] releases, [`claim`] tells whose a claim is.
+//! * Its copy on the hub: [`write_back`].
 
 pub(in crate::plan) mod amounts;
 pub mod claim;

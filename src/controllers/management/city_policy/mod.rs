@@ -1,5 +1,5 @@
-//! Controller `city-policy`, and what it remembers.
+//! Controller `city-policy`, and its memory.
 
+pub(crate) mod migration;
 pub(crate) mod policy;
-pub(crate) mod policy_memory;
-pub(crate) mod probe;
+pub(crate) mod refused_policies;

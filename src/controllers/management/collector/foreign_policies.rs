@@ -1,6 +1,6 @@
-//! Policies of other owners that claim companions. No watch brings them, so each sweep reads whether they still exist.
+//! Policies of other owners that claim companions. No watch brings them, so each sweep checks if they still exist.
 //!
-//! The controller of companions goes by the last answer. Without an answer the policy counts as alive.
+//! The companion controller uses the last answer. Without an answer the policy counts as alive.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Reads each policy once, whatever it has claimed. A policy that cannot be read counts as alive.
+/// Reads each policy once, for all of its claims. A policy that cannot be read counts as alive.
 pub(crate) async fn read(hub: &HubCache, sweep: Sweep) -> Result<(), Error> {
     let mut policies: BTreeMap<Object, ForeignClaims> = BTreeMap::new();
     for (namespace, claim) in claims(hub, sweep) {
@@ -41,7 +41,7 @@ pub(crate) async fn read(hub: &HubCache, sweep: Sweep) -> Result<(), Error> {
     worst(failed).map_or(Ok(()), Err)
 }
 
-/// The claims of such policies on companions and their bindings, where sweeps are not paused.
+/// Returns the claims of such policies on companions and their bindings. Namespaces with paused sweeps are left out.
 fn claims(hub: &HubCache, sweep: Sweep) -> ForeignClaims {
     let mut found = ForeignClaims::new();
     let mut note = |key: &ObjectKey, claims: Option<Vec<ForeignClaim>>| {
@@ -70,15 +70,15 @@ mod tests {
     use super::*;
     use crate::{
         api::meta::label,
-        controllers::management::{Parts, fixtures},
+        controllers::management::{Context, fixtures},
         io::store::Incoming,
         plan::management::observed::facts::BindingFacts,
     };
 
     #[tokio::test]
-    async fn a_policy_that_cannot_be_asked_for_counts_as_alive_from_then_on() {
-        let parts = Parts::of_tests();
-        let hub = &parts.hub;
+    async fn policy_with_a_failed_read_counts_as_alive() {
+        let ctx = Context::of_tests();
+        let hub = &ctx.hub;
         let named = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
         hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &named)], 1);
         let binding = BindingFacts::of(

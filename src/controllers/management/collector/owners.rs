@@ -1,12 +1,14 @@
-//! Copies and hub namespaces whose originals in the projects are gone, as caches know them.
+//! Copies and hub namespaces without their originals in the projects, according to the caches.
 
-use std::collections::BTreeSet;
-
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Resource, ResourceExt};
 
 use super::Collector;
-use crate::controllers::management::wiring::index::{namespace_index, origin_namespace_index};
+use crate::controllers::management::{
+    Context, Options,
+    wiring::index::{namespace_index, origin_namespace_index},
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -17,18 +19,31 @@ use crate::{
     },
     io::store::ObjectKey,
     plan::{
-        Keeper, Kind, Known, NamespaceFacts, Object, ObjectVersion, Plane, Project,
+        Hub, Keeper, Kind, Known, NamespaceFacts, Object, ObjectVersion, Write,
         management::{
             collector::{
                 bindings::template_of,
-                relabel,
-                table::{Action, Item, Noted, Observed, Read, Rule, is_left_to_its_city, is_protected},
+                relabel, report,
+                table::{
+                    Action, Grace, Item, Noted, Observed, Read, Rule, is_left_to_its_city, is_protected, is_replaced,
+                },
             },
             projects::engagement::Mirrored,
         },
         ownership,
     },
 };
+
+/// Findings about hub namespaces.
+#[derive(Default)]
+pub(super) struct Namespaces {
+    /// Hub namespaces without their original, or their content.
+    pub(super) lost: Vec<Observed>,
+    /// Steps that adopt hub namespaces with an original: those without a recorded keeper, or with the start of a grace.
+    pub(super) adopted: Vec<(ProjectName, Vec<Action>)>,
+    /// Events on copies of deleted namespaces that finalizers keep.
+    pub(super) events: Vec<Write<Hub>>,
+}
 
 /// Finds copies and hub namespaces without their originals.
 pub(super) struct Owners<'a>(&'a Collector);
@@ -38,28 +53,56 @@ impl<'a> Owners<'a> {
         Self(collector)
     }
 
-    /// Every copy whose original is gone. The projects that have lost originals are counted.
-    pub(super) fn lost_copies(&self) -> Vec<Observed> {
-        let lost: Vec<Observed> = self.0.hub.copies.keys().iter().filter_map(|copy| self.lost_copy(copy)).collect();
-        let projects: BTreeSet<&ProjectName> = lost.iter().filter_map(|copy| copy.project.as_ref()).collect();
-        self.0.metrics.deletions_paused(Project::NAME, projects.len());
-        lost
+    /// Returns the number of hub namespaces that this management plane keeps.
+    pub(super) fn kept_namespaces(&self) -> usize {
+        let management = self.0.ctx.projects.management();
+        let is_ours = |facts: &&NamespaceFacts| management.is_some() && facts.keeper.management == management;
+        self.0.ctx.hub.namespaces.values().iter().map(AsRef::as_ref).filter(is_ours).count()
     }
 
-    /// The copy with this key if its original is gone, as far as caches know. In another namespace of the same name (a project that
-    /// was rebuilt, a wrong kubeconfig) the absence of an original proves nothing.
+    /// Returns every copy without its original.
+    pub(super) fn lost_copies(&self) -> Vec<Observed> {
+        self.0.ctx.hub.copies.keys().iter().filter_map(|copy| self.lost_copy(copy)).collect()
+    }
+
+    /// Returns the step that ends the grace of each waiting copy with an existing original. The federator does the same with its
+    /// next write of the copy, but that write may have to wait for data.
+    pub(super) fn returned_copies(&self) -> Vec<(ProjectName, Vec<Action>)> {
+        let Context { hub, projects, .. } = &*self.0.ctx;
+        let waiting = hub.copies.entries().into_iter().filter(|(_, copy)| copy.is_waiting());
+        let returned = waiting.filter_map(|(key, copy)| {
+            let facts = hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
+            let (name, own) = facts.upstream()?;
+            let lives = projects.mirrored(&name, own, &key.namespace) == Mirrored::Lives;
+            let has_original = projects.get(&name)?.deployments.contains(&ObjectKey::new(own, &key.name));
+            let copy = copy.open();
+            let is_ours = lives && has_original && ownership::is_hub_copy_from(&copy, own) && stays(&copy);
+            is_ours.then(|| (name, vec![Action::Hub(relabel::end_grace(&copy))]))
+        });
+        returned.collect()
+    }
+
+    /// Returns the copy with this key if its original is gone according to the caches. In another namespace of the same name, such
+    /// as that of a rebuilt project or a wrong kubeconfig, the absence of an original proves nothing.
     pub(super) fn lost_copy(&self, key: &ObjectKey) -> Option<Observed> {
-        let Collector { hub, projects, sweep, timing, .. } = self.0;
+        let Context { hub, projects, options: Options { sweep, timing, .. }, .. } = &*self.0.ctx;
         let facts = hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
         let (name, own) = facts.upstream()?;
         let project = projects.get(&name)?;
         let (original, keeper) = (ObjectKey::new(own, &key.name), projects.keeper(&project));
         let is_known = keeper.management.is_some() && keeper.control_plane.is_some();
+        let namesake = project.namespaces.get(&ObjectKey::new("", own));
+        let mut grace = Rule::Copy.grace(sweep, timing);
         let owner = match projects.mirrored(&name, own, &key.namespace) {
             Mirrored::Lives if project.deployments.contains(&original) => return None,
             Mirrored::Lives if project.deployments.has_unreadable(own) => return None,
             Mirrored::Lives => Read::NotInProject(Object::named::<WorkloadDeployment>(own, &key.name)),
-            Mirrored::NamespaceGone if is_known && facts.keeper == keeper => no_namespace(own, &key.namespace)?,
+            Mirrored::NamespaceGone if is_known && facts.keeper == keeper => {
+                if is_replaced(&facts, namesake.as_deref()) {
+                    grace = Grace::Nothing;
+                }
+                no_namespace(own, &key.namespace)?
+            }
             Mirrored::NamespaceGone | Mirrored::ProjectGone(_) | Mirrored::Unknown => return None,
         };
         let copy = hub.copy(key)?;
@@ -69,56 +112,68 @@ impl<'a> Owners<'a> {
         Some(Observed {
             rule: Rule::Copy,
             namespace: key.namespace.to_string(),
-            namespace_uid: facts.uid.clone(),
+            hub_namespace: (*facts).clone(),
+            present: None,
             project: Some(name),
             owner,
             items: vec![item.clone()],
-            grace: Rule::Copy.grace(sweep, timing),
+            grace,
             noted: Some(Noted { on: item, since }),
             created: copy.metadata.creation_timestamp.as_ref().map(|created| created.0),
             seen_before: false,
+            in_sweep: true,
             paused: sweep.is_paused(Some(&facts)),
         })
     }
 
-    /// Every hub namespace whose original is gone, or what it holds; and the steps by which this management plane adopts those
-    /// whose original lives. Those that are stranded are counted.
-    #[allow(clippy::type_complexity)]
-    pub(super) fn lost_namespaces(&self) -> (Vec<Observed>, Vec<(ProjectName, Vec<Action>)>) {
-        let Collector { hub, projects, metrics, .. } = self.0;
-        let (mut lost, mut adoptions, mut stranded) = (Vec::new(), Vec::new(), 0);
+    /// Finds hub namespaces without their original, and those to adopt. Counts the stranded ones.
+    pub(super) fn namespaces(&self, now: Timestamp) -> Namespaces {
+        let Context { hub, projects, metrics, .. } = &*self.0.ctx;
+        let (mut found, mut stranded) = (Namespaces::default(), 0);
         for key in hub.namespaces.keys() {
-            let (Some(facts), Some(version)) = (hub.namespaces.get(&key), hub.namespaces.version(&key)) else {
-                continue;
-            };
+            let Some((facts, version)) = hub.namespaces.get_versioned(&key) else { continue };
             let Some((name, own)) = facts.upstream().filter(|_| !facts.terminating) else { continue };
             let version = ObjectVersion::new(&facts.uid, &version.to_string());
             let keeper = projects.get(&name).map(|project| projects.keeper(&project));
             let mirrored = projects.mirrored(&name, own, &key.name);
             if let (Mirrored::Lives, Some(keeper)) = (mirrored, &keeper) {
                 let steps = relabel::adopt(&key.name, &facts, &version, keeper);
-                adoptions.extend(steps.map(|steps| (name, steps.into_steps())));
+                found.adopted.extend(steps.map(|steps| (name, steps.into_steps())));
                 continue;
             }
             let management = projects.management();
             if management.is_none() || facts.keeper.management != management {
-                continue; // another management plane keeps it, or nobody says so
+                continue; // another management plane keeps it, or its keeper is unknown
             }
-            let found = match mirrored {
+            let lost = match mirrored {
                 Mirrored::ProjectGone(kind) => Some(self.lost_project(&key.name, &facts, &version, &name, kind)),
-                Mirrored::NamespaceGone => {
-                    keeper.and_then(|keeper| self.lost_namespace(&key.name, &facts, &version, &keeper))
-                }
+                Mirrored::NamespaceGone => keeper.and_then(|keeper| {
+                    let copies = self.copies_of(&key.name, own);
+                    found.events.extend(self.held_copies(&copies, now));
+                    self.lost_namespace(&key.name, &facts, &version, &keeper, &copies)
+                }),
                 Mirrored::Lives | Mirrored::Unknown => None,
             };
-            stranded += usize::from(found.is_some());
-            lost.extend(found.filter(|found| !found.items.is_empty()));
+            stranded += usize::from(lost.is_some());
+            found.lost.extend(lost.filter(|lost| !lost.items.is_empty()));
         }
         metrics.stranded(stranded);
-        (lost, adoptions)
+        found
     }
 
-    /// A hub namespace whose project is gone, with what protects it from being deleted.
+    /// Returns our copies in the hub namespace of a project's namespace.
+    fn copies_of(&self, namespace: &str, own: &str) -> Vec<WorkloadDeployment> {
+        let copies = self.0.ctx.hub.copies.by_index(&namespace_index(namespace));
+        copies.iter().map(|copy| copy.open()).filter(|copy| ownership::is_hub_copy_from(copy, own)).collect()
+    }
+
+    /// Reports copies that finalizers keep from being deleted for too long.
+    fn held_copies(&self, copies: &[WorkloadDeployment], now: Timestamp) -> Vec<Write<Hub>> {
+        let patience = self.0.ctx.options.timing.deletion_patience;
+        copies.iter().filter_map(|copy| report::copy_held(copy, patience, now)).collect()
+    }
+
+    /// Returns a hub namespace without its project, and the objects that protect it from deletion.
     fn lost_project(
         &self,
         namespace: &str,
@@ -128,36 +183,39 @@ impl<'a> Owners<'a> {
         kind: Kind,
     ) -> Observed {
         let own = facts.upstream().map(|(_, own)| own.to_owned()).unwrap_or_default();
-        let protected = self.content(namespace, project, &own).into_iter().filter(|item| item.protected);
+        let copies = self.copies_of(namespace, &own);
+        let protected = self.content(namespace, project, &own, &copies).into_iter().filter(|item| item.protected);
         let owner = Object { kind, namespace: String::new(), name: project.to_string() };
         let itself = namespace_item(namespace, facts, version);
         let items = protected.chain([itself]).collect();
         self.observed(Rule::Namespace, namespace, (facts, version, project), Read::NoProject(owner), items)
     }
 
-    /// What a hub namespace holds whose original namespace is gone; `None` if that is nothing. Copies that its control plane has lost
-    /// are judged one by one, and what they need waits for them.
+    /// Returns the content of a hub namespace without its original. `None` if it is empty. If the project has the same control
+    /// plane, each copy is judged alone, and the other content waits for the copies. An unreadable copy blocks it as well. A
+    /// deployment of another owner does not.
     fn lost_namespace(
         &self,
         namespace: &str,
         facts: &NamespaceFacts,
         version: &ObjectVersion,
         keeper: &Keeper,
+        copies: &[WorkloadDeployment],
     ) -> Option<Observed> {
-        let hub = &self.0.hub;
+        let hub = &self.0.ctx.hub;
         let (project, own) = facts.upstream()?;
         let owner = no_namespace(own, namespace)?;
-        let mut items = self.content(namespace, &project, own);
+        let mut items = self.content(namespace, &project, own, copies);
         let policies = hub.policies.by_index(&namespace_index(namespace));
         let has_policies = policies.iter().any(|policy| is_left_to_its_city(policy));
         let is_empty = items.is_empty() && !has_policies;
         let is_same = facts.keeper.control_plane.is_some() && facts.keeper.control_plane == keeper.control_plane;
-        let has_copies = hub.has_copies(namespace);
+        let has_copies = !copies.is_empty() || hub.copies.has_unreadable(namespace);
         if is_same && has_copies {
             items.clear();
         }
         if has_policies && !has_copies {
-            self.0.triggers.enqueue_policies(Some(namespace));
+            self.0.ctx.triggers.enqueue_policies(Some(namespace));
         }
         let rule = if is_same { Rule::Content } else { Rule::ControlPlane };
         (!is_empty).then(|| self.observed(rule, namespace, (facts, version, &project), owner, items))
@@ -171,11 +229,12 @@ impl<'a> Owners<'a> {
         owner: Read,
         items: Vec<Item>,
     ) -> Observed {
-        let Collector { sweep, timing, .. } = self.0;
+        let Options { sweep, timing, .. } = &self.0.ctx.options;
         Observed {
             rule,
             namespace: namespace.to_owned(),
-            namespace_uid: facts.uid.clone(),
+            hub_namespace: facts.clone(),
+            present: None,
             project: Some(project.clone()),
             owner,
             items,
@@ -183,19 +242,18 @@ impl<'a> Owners<'a> {
             noted: Some(Noted { on: namespace_item(namespace, facts, version), since: facts.stranded_since }),
             created: None,
             seen_before: false,
+            in_sweep: true,
             paused: sweep.is_paused(Some(facts)),
         }
     }
 
-    /// What a hub namespace holds of the namespace of a project, but for what is terminating. Cells take back what they wrote once
-    /// the copies are gone; of what is there without copies no cell knows any more. A binding goes with its copy, and after the
-    /// last of them what has outlived its copy: by it Instances run on (fact 14).
-    fn content(&self, namespace: &str, project: &ProjectName, own: &str) -> Vec<Item> {
-        let hub = &self.0.hub;
+    /// Returns the content of a hub namespace, except terminating objects. Of Instances, only the protected ones are listed: the
+    /// hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding without its
+    /// copy is deleted after the last copy, because it keeps Instances running (fact 14).
+    fn content(&self, namespace: &str, project: &ProjectName, own: &str, copies: &[WorkloadDeployment]) -> Vec<Item> {
+        let hub = &self.0.ctx.hub;
         let index = namespace_index(namespace);
-        let copies: Vec<_> = hub.copies.by_index(&index).iter().map(|copy| copy.open()).collect();
-        let ours: Vec<_> = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own)).collect();
-        let mut items: Vec<Item> = ours.iter().filter(|copy| stays(**copy)).map(|copy| item(*copy)).collect();
+        let mut items: Vec<Item> = copies.iter().filter(|copy| stays(*copy)).map(item).collect();
         for kind in SourceKind::ALL {
             for key in hub.companions(kind).keys_by_index(&index) {
                 let data_ref = DataRef { kind, name: key.name.to_string() };
@@ -206,21 +264,21 @@ impl<'a> Owners<'a> {
         }
         let instances = hub.instances.by_index(&origin_namespace_index(project, own));
         let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
-        let here = here.filter(|instance| ours.is_empty() || is_protected(&****instance));
+        let here = here.filter(|instance| is_protected(&****instance));
         items.extend(here.filter(|instance| stays(&****instance)).map(|instance| item(&***instance)));
-        if ours.is_empty() {
+        if copies.is_empty() {
             let keys = hub.bindings.keys_by_index(&index).into_iter();
             items.extend(keys.filter_map(|key| self.lost_binding(&key)));
         }
         items
     }
 
-    /// A binding of a deployment of which no copy is known.
+    /// Returns a binding of a deployment without a known copy.
     fn lost_binding(&self, key: &ObjectKey) -> Option<Item> {
-        let facts = self.0.hub.bindings.get(key)?;
+        let facts = self.0.ctx.hub.bindings.get(key)?;
         let copy = template_of(&key.namespace, &key.name).filter(|of| of.kind == Kind::WorkloadDeployment)?;
         let is_ours = ownership::is_binding_of_deployment(facts.policy.as_deref(), facts.scheduled_for.is_some());
-        let has_copy = self.0.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name));
+        let has_copy = self.0.ctx.hub.copies.contains(&ObjectKey::new(&copy.namespace, &copy.name));
         (is_ours && !facts.terminating && !has_copy).then(|| Item {
             object: Object::named::<ResourceBinding>(&key.namespace, &key.name),
             version: ObjectVersion::new(&facts.uid, &facts.version),

@@ -1,12 +1,12 @@
-//! Puts back the label of what has lost it, by which whoever keeps it finds it.
+//! Restores lost labels, so that the controllers find the objects again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
-use crate::controllers::management::{hub::hub_cache::HubCache, projects::registry::ProjectRegistry};
+use super::{Collector, round::Round};
+use crate::controllers::management::{Context, hub::hub_cache::HubCache};
 use crate::{
     api::{meta::label, names::ProjectName, referenced::SourceKind},
     controllers::send,
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// How many namespaces that do not say what they mirror are read in one sweep.
+/// Maximum number of namespaces without our labels that one sweep reads.
 const READS: usize = 100;
 
-/// Puts its label back on a companion or a copy that is there without it, if it is ours: whoever keeps it will see to it.
+/// Restores the lost label of a companion or a copy of ours. Then its controller reconciles it.
 pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) -> Result<(), Error> {
     let Some(found) = hub.plane.read_metadata(object).await? else { return Ok(()) };
     let label = if object.kind == Kind::WorkloadDeployment {
@@ -41,24 +41,20 @@ pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) 
     Ok(())
 }
 
-/// Puts their labels back on hub namespaces that hold what is ours without saying what they mirror. Without a project's deployment
-/// that would be federated there, nobody else looks at them.
+/// Restores the labels of hub namespaces that hold objects of ours. If the project has no deployment to federate there, no other
+/// controller reconciles them.
 ///
 /// # Errors
-/// What the hub answers; what has changed meanwhile is looked at by the next sweep.
-pub(crate) async fn relabel_namespaces(
-    hub: &HubCache,
-    projects: &ProjectRegistry,
-    metrics: &Metrics,
-    now: Timestamp,
-) -> Result<(), Error> {
+/// The error of the hub. A conflict is no error: the next sweep decides again.
+pub(super) async fn relabel_namespaces(of: &Collector, round: &mut Round<'_>) -> Result<(), Error> {
+    let Context { hub, projects, metrics, .. } = &*of.ctx;
     let mut lost = lost_namespaces(hub);
     if lost.is_empty() {
         return Ok(());
     }
     let keepers: Vec<(ProjectName, Keeper)> =
         projects.all().iter().map(|project| (project.name.clone(), projects.keeper(project))).collect();
-    // Where few are read, none is always the last.
+    // The order changes in each sweep, so that the limit does not always skip the same namespaces.
     fastrand::shuffle(&mut lost);
     for (name, own) in lost.into_iter().take(READS) {
         let object = Object::named::<Namespace>("", &name);
@@ -68,8 +64,8 @@ pub(crate) async fn relabel_namespaces(
             LostNamespace::Unknown => {
                 let version = ObjectVersion::of(&found);
                 tracing::warn!(namespace = name, "nobody can say what a hub namespace mirrors");
-                let event = unreadable::mirrored(&object, &version, now);
-                let _ = send(&hub.plane, &event, metrics).await; // a lost Event is no error
+                let event = unreadable::mirrored(&object, &version, round.now.time);
+                round.events.send(&hub.plane, &event, metrics, round.now).await;
             }
             LostNamespace::Relabelled(write) => {
                 tracing::warn!(namespace = name, "a hub namespace that has lost its labels gets them back");
@@ -83,8 +79,8 @@ pub(crate) async fn relabel_namespaces(
     Ok(())
 }
 
-/// The namespaces that hold what is ours and that no list of ours has as a project's, and of each the namespace of the project
-/// that the copies in it say they are of, where they agree.
+/// Returns the namespaces that hold objects of ours without the labels of a hub namespace. Each comes with the project's
+/// namespace that its copies name, if they agree.
 fn lost_namespaces(hub: &HubCache) -> Vec<(String, Option<String>)> {
     let is_lost = |namespace: &str| {
         let facts = hub.namespaces.get(&ObjectKey::new("", namespace));

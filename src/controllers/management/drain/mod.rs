@@ -1,6 +1,4 @@
 //! Cities that move between clusters.
 
-pub(crate) mod clusters;
-pub(crate) mod labels;
-pub(crate) mod move_memory;
-pub(crate) mod moves;
+pub(crate) mod city_watch;
+pub(crate) mod drains;

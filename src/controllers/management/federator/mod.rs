@@ -14,16 +14,12 @@ use std::{
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
-use self::{blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances};
+use self::pace::Pace;
 use crate::controllers::management::{
-    city_policy::policy_memory::RefusedPolicies,
+    Context,
     collector::{Collector, relabel},
-    drain::move_memory::Moves,
-    hub::{
-        hub_cache::HubCache,
-        hub_outage::{companions_fail, outage},
-    },
-    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
+    hub::hub_outage::{companions_fail, outage},
+    projects::project_cache::ProjectCache,
     wiring::queues::{PolicyKey, ProjectKey},
 };
 use crate::{
@@ -37,8 +33,7 @@ use crate::{
         End, Reconciler, Stopped, carry_out_each, compact::PackedDeployment, contests::Contests, is_silence, record,
         report,
     },
-    io::{Class, Error, clock::Now, health::Health, store::ObjectKey},
-    metrics::Metrics,
+    io::{Class, Error, clock::Now, store::ObjectKey},
     plan::{
         NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,
         contest::{Regarding, Sent},
@@ -53,13 +48,12 @@ use crate::{
             projects::rival::Rival,
             referenced_data::{
                 companion,
-                resolve::{self, Limits, View},
+                resolve::{self, View},
             },
         },
         ownership,
         references::{Reference, annotated},
     },
-    timing::Timing,
 };
 
 /// Requeue delay of a repair after other deployments have used up the budget.
@@ -70,20 +64,10 @@ const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
 
 /// Reconciles the hub copies of the projects' deployments, and reports on each deployment the state of its copy.
 pub(crate) struct Federator {
-    pub(crate) hub: Arc<HubCache>,
+    pub(crate) ctx: Arc<Context>,
     pub(crate) collector: Collector,
-    pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) blocked: Arc<BlockedDeployments>,
-    pub(crate) latency: Arc<Latency>,
-    pub(crate) moves: Arc<Moves>,
-    pub(crate) refused_policies: Arc<RefusedPolicies>,
-    pub(crate) unshown: Arc<UnshownInstances>,
     pub(crate) pace: Pace,
     pub(crate) contests: Contests<ProjectKey>,
-    pub(crate) limits: Limits,
-    pub(crate) timing: Timing,
-    pub(crate) health: Health,
-    pub(crate) metrics: Metrics,
     /// Reasons why hub namespaces are not deleted, with the time of the read.
     pub(crate) namespaces_told: Mutex<BTreeMap<String, (Instant, String)>>,
 }
@@ -91,6 +75,10 @@ pub(crate) struct Federator {
 impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
     type Key = ProjectKey;
+
+    fn by_server(&self, _: &ProjectKey, now: Now) -> Now {
+        now.on(self.ctx.hub.plane.connection().clock())
+    }
 
     /// 1. Waits until the caches of project and hub are filled. A filled cache enqueues every key. An outage of the hub is
     ///    reported even before that.
@@ -102,23 +90,21 @@ impl Reconciler for Federator {
     /// 6. Reports refusals of the hub or the project on the deployment.
     /// 7. Records the blocker of the delivery, and measures the latency of what was delivered.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
-        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
+        let (Some(project), hub) = (self.ctx.projects.get(&key.project), &self.ctx.hub) else {
             // A reconcile that ran while the project was disengaged may have left an entry.
             self.note(key, &[], now);
-            self.latency.forget(key);
+            self.ctx.latency.forget(key);
             self.contests.forget(key);
             return Ok(Next::Await);
         };
-        // Most times in a plan are the hub's: of applies, scheduling and repairs.
-        let now = now.on(hub.plane.connection().clock());
-        let outage = outage(hub, &self.health, now);
+        let outage = outage(hub, &self.ctx.health, now);
         if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);
         }
         let Some(packed) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
-            self.latency.forget(key);
-            self.unshown.forget(key);
+            self.ctx.latency.forget(key);
+            self.ctx.unshown.forget(key);
             self.contests.forget(key);
             if let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| hub.is_synced()) {
                 let copy = ObjectKey::new(&names::hub_namespace(&uid), &key.object.name);
@@ -169,7 +155,7 @@ impl Reconciler for Federator {
                     let deployment = &observed.deployment;
                     let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
                     let object = Object::named::<WorkloadDeployment>(&namespace.unwrap_or_default(), &key.object.name);
-                    relabel(hub, &object, &self.metrics).await?;
+                    relabel(hub, &object, &self.ctx.metrics).await?;
                 }
                 Err(error)
             }
@@ -182,10 +168,10 @@ impl Federator {
     fn take_budgets(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, now: Now) -> bool {
         for signal in &plan.signals {
             if let Signal::Repaired(absence) = signal {
-                if !self.blocked.take(key, *absence, &self.timing, now.instant) {
+                if !self.ctx.blocked.take(key, *absence, &self.ctx.options.timing, now.instant) {
                     return false;
                 }
-                self.metrics.repaired();
+                self.ctx.metrics.repaired();
             }
         }
         if plan.signals.contains(&Signal::AwaitsTurn) || plan.steps.iter().any(federate::applies_copy) {
@@ -222,7 +208,7 @@ impl Federator {
             round.came(came);
             sent += 1;
         };
-        let done = carry_out_each(&project.plane, &self.hub.plane, plan, &self.metrics, came).await;
+        let done = carry_out_each(&project.plane, &self.ctx.hub.plane, plan, &self.ctx.metrics, came).await;
         (done, sent)
     }
 
@@ -230,10 +216,10 @@ impl Federator {
     async fn read_namespace(&self, observed: &mut Observed) -> Result<(), Error> {
         let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
         let namespace = namespace.unwrap_or_default();
-        let found = self.hub.plane.read_metadata(&Object::named::<Namespace>("", &namespace)).await?;
+        let found = self.ctx.hub.plane.read_metadata(&Object::named::<Namespace>("", &namespace)).await?;
         observed.hub_namespace_version = found.as_ref().map(ObjectVersion::of);
         let facts = found.map(NamespaceFacts::of);
-        observed.rival = self.projects.rival(&observed.project, &namespace, facts.as_ref(), &self.hub);
+        observed.rival = self.ctx.projects.rival(&observed.project, &namespace, facts.as_ref(), &self.ctx.hub);
         observed.hub_namespace = facts.map(Shared::from);
         Ok(())
     }
@@ -245,7 +231,7 @@ impl Federator {
         let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
         let Some(namespace) = namespace.filter(|_| is_read) else { return Ok(false) };
         let object = Object::named::<WorkloadDeployment>(&namespace, &deployment.name_any());
-        let found = self.hub.plane.read_metadata(&object).await?;
+        let found = self.ctx.hub.plane.read_metadata(&object).await?;
         observed.hidden_copy = found.map(|found| HiddenCopy {
             version: ObjectVersion::of(&found),
             annotations: found.annotations.unwrap_or_default(),
@@ -272,7 +258,7 @@ impl Federator {
         let plan = refusal.unwrap_or(plan);
         // A project that does not answer gets no more requests before the grace period ends. A hanging webhook looks the same.
         if is_due || !is_moot && !is_silence(error) {
-            report(&project.plane, &plan, &self.metrics).await;
+            report(&project.plane, &plan, &self.ctx.metrics).await;
         }
         self.note(key, &plan.signals, now);
     }
@@ -297,7 +283,7 @@ impl Federator {
     /// Returns the cause of a failed call to the hub, its message, and the time waited for it. `None` if another client was only
     /// faster.
     fn trouble_of(&self, error: &Error, observed: &Observed, failing: Duration) -> Option<(Cause, String, Duration)> {
-        let lasts = self.timing.outlasts_grace(failing);
+        let lasts = self.ctx.options.timing.outlasts_grace(failing);
         let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
         let waited = if lasts { waited.max(failing) } else { waited };
         let cause = match (error, error.class()) {
@@ -307,7 +293,7 @@ impl Federator {
                 let namespace =
                     federate::copy_namespace(deployment, observed.namespace_uid.as_deref()).unwrap_or_default();
                 let name = deployment.name_any();
-                let is_unreadable = self.hub.copies.is_unreadable(&ObjectKey::new(&namespace, &name));
+                let is_unreadable = self.ctx.hub.copies.is_unreadable(&ObjectKey::new(&namespace, &name));
                 let words = if is_unreadable { hub_trouble::unreadable_words } else { hub_trouble::hidden_words }(
                     &namespace, &name,
                 );
@@ -334,7 +320,7 @@ impl Federator {
     ) -> Result<(), Error> {
         let mut trouble = hub_trouble::lasting(observed, cause, words);
         // One write without an answer is no outage. Repeated ones are.
-        if !trouble.lasted.is_zero() || self.timing.outlasts_grace(waited) {
+        if !trouble.lasted.is_zero() || self.ctx.options.timing.outlasts_grace(waited) {
             trouble.lasted = trouble.lasted.max(waited);
         }
         let mut report = hub_trouble::told(observed, &trouble, now.time);
@@ -356,7 +342,7 @@ impl Federator {
             return words;
         }
         // Without an answer a default text is used.
-        let found = self.hub.plane.read::<Namespace>("", &namespace).await.ok().flatten();
+        let found = self.ctx.hub.plane.read::<Namespace>("", &namespace).await.ok().flatten();
         let words = found.as_ref().and_then(hub_trouble::namespace_words);
         let words =
             words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more"));
@@ -368,39 +354,39 @@ impl Federator {
 
     /// Records the blocker of a deployment.
     fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
-        blocked::tell(&self.metrics, &self.blocked.note(key, signals, now.instant));
+        blocked::tell(&self.ctx.metrics, &self.ctx.blocked.note(key, signals, now.instant));
     }
 
     /// Measures the legs of federation that the plan has ended.
     fn measure(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, began: Now) {
         if observed.deployment.metadata.deletion_timestamp.is_some() {
-            return self.latency.forget(key);
+            return self.ctx.latency.forget(key);
         }
-        self.latency.looked(key, &Look::of(observed, plan), began.instant, &self.metrics);
+        self.ctx.latency.looked(key, &Look::of(observed, plan), began.instant, &self.ctx.metrics);
     }
 
     /// Returns the snapshot of one deployment. Each object is read once.
     fn observe(&self, project: &ProjectCache, key: &ProjectKey, packed: &PackedDeployment, now: Now) -> Observed {
-        let hub = &self.hub;
+        let hub = &self.ctx.hub;
         let (place, deployment) = (&key.object, packed.open());
         let namespace_uid = project.namespace_uid(&place.namespace);
         let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
         let copy = hub.copy(&ObjectKey::new(&namespace, &place.name));
         // While the companions are not current, only their failing watch is reported.
-        let knows_data = packed.references().is_empty() || !companions_fail(hub, &self.health, now);
+        let knows_data = packed.references().is_empty() || !companions_fail(hub, &self.ctx.health, now);
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada() && knows_data);
-        let (blocked, timing) = (&self.blocked, self.timing);
+        let (blocked, timing) = (&self.ctx.blocked, self.ctx.options.timing);
         let hub_namespace = hub.namespaces.get(&ObjectKey::new("", &namespace));
-        let rival = self.projects.rival(&project.name, &namespace, hub_namespace.as_deref(), hub);
+        let rival = self.ctx.projects.rival(&project.name, &namespace, hub_namespace.as_deref(), hub);
         if rival == Some(Rival::Lives) {
-            self.projects.note_rival(&project.name, &namespace);
+            self.ctx.projects.note_rival(&project.name, &namespace);
         }
         let turn_in = self.pace.wait(key, &deployment.spec.template, now.instant);
         Observed {
             rival,
             hub_namespace_version: None,
             project: project.name.clone(),
-            keeper: self.projects.keeper(project),
+            keeper: self.ctx.projects.keeper(project),
             namespace_uid,
             hub_namespace: hub_namespace.map(Shared::from),
             data: self.observe_data(
@@ -416,7 +402,7 @@ impl Federator {
             copy: copy.map(Shared::from),
             hidden_copy: None,
             turn_in,
-            unshown: self.unshown.of(key),
+            unshown: self.ctx.unshown.of(key),
             outage: None,
             namespace_words: None,
             blocked: blocked.of(key, now.instant),
@@ -447,7 +433,7 @@ impl Federator {
             promised: copy.is_some_and(|copy| companion::expects(copy, data_ref)),
         };
         let companion = |data_ref: DataRef| {
-            let facts = self.hub.companion(hub_namespace, &data_ref)?;
+            let facts = self.ctx.hub.companion(hub_namespace, &data_ref)?;
             let (sources, source) = (project.sources(data_ref.kind), ObjectKey::new(&place.namespace, &data_ref.name));
             let copied = sources.copy(&source);
             let companion =
@@ -461,19 +447,19 @@ impl Federator {
             Some((data_ref.clone(), project.sources(data_ref.kind).late(&source)?))
         };
         let late = sources.keys().filter_map(late).collect();
-        View { limits: self.limits, sources, companions, promised: promised.into_iter().collect(), late }
+        View { limits: self.ctx.options.limits, sources, companions, promised: promised.into_iter().collect(), late }
     }
 
     /// Returns the state in Karmada of a copy and of the companions that it expects.
     fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
-        let hub = &self.hub;
+        let hub = &self.ctx.hub;
         let written = hub.copies.get(&ObjectKey::new(namespace, &copy.name_any())).and_then(|copy| copy.written());
         let at = ObjectKey::new(namespace, &city.policy_name());
         let policy = hub.policies.get(&at);
         let policy_trouble = if hub.policies.is_unreadable(&at) {
             Some("this operator cannot read it, and leaves it as it is".to_owned())
         } else {
-            let refused = self.refused_policies.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
+            let refused = self.ctx.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
             refused.or_else(|| hub.hides_places(namespace))
         };
         let parent = names::deployment_binding(&copy.name_any());
@@ -496,7 +482,7 @@ impl Federator {
             phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
             attached: expected.into_iter().filter_map(attached).collect(),
             clusters: clusters.into_iter().filter_map(cluster).collect(),
-            drain_waits: self.moves.note(city, goes_to),
+            drain_waits: self.ctx.drains.note(city, goes_to),
             written,
             binding: binding.map(|binding| (*binding).clone()),
         }

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::controllers::management::wiring::index::{
@@ -31,12 +32,14 @@ use crate::{
         management::{
             city_policy::{
                 guard,
-                migration::{self, Consumer},
+                migration::rollback::{self, Consumer},
                 policy::Propagation,
             },
+            drain::placement_status::PlacementStatus,
             observed::{
                 cluster::{self, ClusterFacts},
                 facts::{self, BindingFacts, CompanionFacts, Phase},
+                placement,
             },
             projector::{
                 dead_claim,
@@ -245,12 +248,21 @@ impl HubCache {
         let bindings: Vec<_> = copies.iter().filter_map(|copy| self.binding_of(namespace, &copy.name)).collect();
         let bindings: Vec<&BindingFacts> = bindings.iter().map(AsRef::as_ref).collect();
         let policy = self.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
-        let asked = policy.map(|policy| guard::digest(&policy.spec.placement));
+        let asked = policy.as_ref().map(|policy| placement::digest(&policy.spec.placement));
         let (on, under_way) = facts::places(city, asked.as_deref(), &bindings);
+        let status =
+            policy.map(|policy| PlacementStatus::of_policy(&policy, Timestamp::UNIX_EPOCH)).unwrap_or_default();
+        let moves = status.transfer.iter().flat_map(|of| [of.route.from.clone(), of.route.to.clone()]);
+        let of_transfer = moves.chain(status.failed.into_keys());
         let cluster = |name: &str| Some((name.to_owned(), (*self.clusters.get(&ObjectKey::new("", name))?).clone()));
-        let named: BTreeSet<String> = on.iter().flatten().cloned().chain(self.clusters_of(city)).collect();
+        let named: BTreeSet<String> =
+            on.iter().flatten().cloned().chain(self.clusters_of(city)).chain(of_transfer).collect();
         let clusters = named.iter().filter_map(|name| cluster(name)).collect();
-        let mut place = guard::Observed { on, under_way, clusters, ..guard::Observed::default() };
+        let held = bindings.iter().filter(|binding| !binding.terminating && binding.is_of_city(city));
+        let mut shares = held.fold(PlacementStatus::default(), |status, binding| status.with(binding)).on;
+        // The drains count existing Clusters too. A binding can name one that was deleted.
+        shares.retain(|name, _| self.clusters.contains(&ObjectKey::new("", name)));
+        let mut place = guard::Observed { on, under_way, clusters, shares, ..guard::Observed::default() };
         if place.on.is_empty() {
             for key in self.clusters.keys() {
                 let held = self.bindings.count_by_index(&held_index(city, &key.name));
@@ -272,8 +284,8 @@ impl HubCache {
     }
 
     /// Returns the state of a namespace's migration from claims to dependencies.
-    pub(crate) fn migration(&self, namespace: &str) -> migration::Observed {
-        let mut observed = migration::Observed::default();
+    pub(crate) fn migration(&self, namespace: &str) -> rollback::Observed {
+        let mut observed = rollback::Observed::default();
         for copy in self.copies.by_index(&namespace_index(namespace)) {
             let copy = copy.open();
             let expects = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
@@ -340,7 +352,7 @@ impl HubCache {
         let index = namespace_index(namespace);
         let companions: Vec<_> = self.companions.values().flat_map(|of_kind| of_kind.by_index(&index)).collect();
         let bindings = self.bindings.by_index(&index);
-        migration::claims_left(policy, companions.iter().map(AsRef::as_ref), bindings.iter().map(AsRef::as_ref))
+        rollback::claims_left(policy, companions.iter().map(AsRef::as_ref), bindings.iter().map(AsRef::as_ref))
     }
 
     /// True if the caches of bindings, clusters, policies and copies are current.

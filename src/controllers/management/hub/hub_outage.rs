@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::controllers::management::{hub::hub_cache::HubCache, wiring::triggers::Triggers};
+use crate::controllers::management::{Context, hub::hub_cache::HubCache};
 use crate::{
     api::referenced::SourceKind,
     io::{
@@ -40,9 +40,7 @@ pub(crate) fn companions_fail(hub: &HubCache, health: &Health, now: Now) -> bool
 
 /// Enqueues every deployment when an outage begins. At its end the watches enqueue every key themselves.
 pub(crate) struct OutageWatch {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) triggers: Arc<Triggers>,
-    pub(crate) health: Health,
+    pub(crate) ctx: Arc<Context>,
 }
 
 impl OutageWatch {
@@ -55,9 +53,9 @@ impl OutageWatch {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let is_out = outage(&self.hub, &self.health, Now::read()).is_some();
+            let is_out = outage(&self.ctx.hub, &self.ctx.health, Now::read()).is_some();
             if is_out && !before {
-                self.triggers.enqueue_deployments();
+                self.ctx.triggers.enqueue_deployments();
             }
             before = is_out;
         }
@@ -68,7 +66,7 @@ impl OutageWatch {
 mod tests {
     use super::*;
     use crate::{
-        controllers::management::{Options, Parts, fixtures::nobody},
+        controllers::management::{Context, Options, fixtures::nobody},
         metrics::Metrics,
     };
 
@@ -76,8 +74,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn outage_is_reported_if_only_companion_watch_fails() {
         let health = Health::default();
-        let parts = Parts::new(nobody(), Options::of_tests(), health.clone(), Metrics::default());
-        let hub = &parts.hub;
+        let ctx = Context::new(nobody(), Options::of_tests(), health.clone(), Metrics::default());
+        let hub = &ctx.hub;
         hub.namespaces.replace(Vec::new(), 1);
         hub.copies.replace(Vec::new(), 1);
         hub.policies.replace(Vec::new(), 1);

@@ -10,22 +10,18 @@ use std::{
 
 use kube::ResourceExt;
 
-use self::quarantine::QuarantineRegistry;
 use crate::controllers::management::{
-    federator::unshown::UnshownInstances,
-    hub::hub_cache::HubCache,
-    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
+    Context,
+    projects::project_cache::ProjectCache,
     wiring::{
         index::{origin_deployment_index, origin_place_index},
         queues::{InstanceKey, ProjectKey},
-        triggers::Triggers,
     },
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
     controllers::{End, Reconciler, carry_out, compact::PackedInstance, is_silence, record, send},
     io::{Class, Error, clock::Now, store::ObjectKey},
-    metrics::Metrics,
     plan::{
         Failure, Hub, Next, Plan, Project, Shared, Step,
         management::projector::{
@@ -35,7 +31,6 @@ use crate::{
             quarantine::Report,
         },
     },
-    timing::Timing,
 };
 
 /// Requeue delay until the successor of a removed cell has taken over the objects that it needs.
@@ -64,20 +59,18 @@ impl Given {
 
 /// Reconciles the projections of hub Instances in their projects, and reports Instances that cannot be shown.
 pub(crate) struct Projector {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) quarantine: Arc<QuarantineRegistry>,
-    pub(crate) unshown: Arc<UnshownInstances>,
-    pub(crate) triggers: Arc<Triggers>,
+    pub(crate) ctx: Arc<Context>,
     /// Places where a leftover copy of the Go operator was given away since the start of this manager.
     pub(crate) given: Mutex<Given>,
-    pub(crate) timing: Timing,
-    pub(crate) metrics: Metrics,
 }
 
 impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
     type Key = InstanceKey;
+
+    fn by_server(&self, _: &InstanceKey, now: Now) -> Now {
+        now.on(self.ctx.hub.plane.connection().clock())
+    }
 
     /// 1. Waits until the Instances of hub and project are in the caches. A filled cache enqueues every key.
     /// 2. Observes the place in the project, its hub Instance, and other hub Instances that name the place.
@@ -87,14 +80,14 @@ impl Reconciler for Projector {
     ///    The deployment reports that. An unknown object in the place is read, and restored if it is a projection.
     /// 6. Cleans up after a removed cell: copies without an owner, and claims that an Instance waits for.
     async fn reconcile(&self, key: &InstanceKey, now: Now, failing: Duration) -> Result<Next, Error> {
-        if !self.hub.instances.is_synced() {
+        if !self.ctx.hub.instances.is_synced() {
             return Ok(Next::Await);
         }
         let place = match key {
             InstanceKey::Place(place) => place,
             InstanceKey::Unresolved(instance) => return self.unresolved(instance, now).await,
         };
-        let Some(project) = self.projects.get(&place.project) else { return Ok(Next::Await) };
+        let Some(project) = self.ctx.projects.get(&place.project) else { return Ok(Next::Await) };
         if !project.is_synced() || !project.instances.is_synced() {
             return Ok(Next::Await);
         }
@@ -112,7 +105,7 @@ impl Reconciler for Projector {
             let (again, is_new) = self.quarantine(&refused.instance, refused.why, now).await?;
             next = next.or_sooner(again);
             if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| is_new) {
-                send(&project.plane, &note, &self.metrics).await?;
+                send(&project.plane, &note, &self.ctx.metrics).await?;
             }
         }
         next = next.or_sooner(self.give_away(key, &project, &observed, now).await?);
@@ -140,7 +133,7 @@ impl Projector {
             dead_claim::Observed { source, deployment: observed.deployment, bound: observed.bound, members, claim };
         let plan = dead_claim::plan(&observed, now.time);
         record("dead-claim", key, &observed, now, &plan);
-        carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
+        carry_out(&project.plane, &self.ctx.hub.plane, &plan, &self.ctx.metrics).await?;
         Ok(())
     }
 
@@ -163,7 +156,7 @@ impl Projector {
             return Ok(again);
         }
         let index = origin_deployment_index(&project.name, namespace, &of.name_any());
-        let siblings = self.hub.instances.by_index(&index);
+        let siblings = self.ctx.hub.instances.by_index(&index);
         let siblings = siblings.iter().map(|sibling| Shared::from(Instance::clone(sibling))).collect();
         let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
         let left = dead_claim::Observed { source: source.clone(), deployment, bound, members, claim: None };
@@ -177,7 +170,7 @@ impl Projector {
         }
         let plan = leftover::plan(&observed, now.time);
         record("leftover", key, &observed, now, &plan);
-        carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
+        carry_out(&project.plane, &self.ctx.hub.plane, &plan, &self.ctx.metrics).await?;
         if plan.signals.contains(&WrittenAgain) {
             tracing::warn!(
                 namespace,
@@ -193,7 +186,7 @@ impl Projector {
     /// True if a place may be reconciled again: its project is engaged, and its deployment exists or may exist.
     fn may_be_given(&self, key: &InstanceKey) -> bool {
         let InstanceKey::Place(ProjectKey { project, object: place }) = key else { return false };
-        let Some(project) = self.projects.get(project) else { return false };
+        let Some(project) = self.ctx.projects.get(project) else { return false };
         let deployment = names::deployment_of_instance(&place.name);
         let is_there = |name| project.deployments.contains(&ObjectKey::new(&place.namespace, name));
         !project.is_synced() || deployment.is_some_and(is_there)
@@ -213,9 +206,14 @@ impl Projector {
     ) -> Result<bool, Error> {
         if let Some(source) = &observed.source
             && let Some(namespace) = source.namespace()
-            && self.hub.instances.get(&ObjectKey::new(&namespace, &key.name)).is_some_and(|kept| kept.is_elsewhere())
+            && self
+                .ctx
+                .hub
+                .instances
+                .get(&ObjectKey::new(&namespace, &key.name))
+                .is_some_and(|kept| kept.is_elsewhere())
         {
-            let found = self.hub.plane.read::<Instance>(&namespace, &key.name).await?;
+            let found = self.ctx.hub.plane.read::<Instance>(&namespace, &key.name).await?;
             let Some(found) = found.filter(|found| found.resource_version() == source.resource_version()) else {
                 return Ok(false);
             };
@@ -235,14 +233,14 @@ impl Projector {
 
     /// Reconciles a hub Instance that names no engaged project.
     async fn unresolved(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
-        let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
+        let Some(instance) = self.ctx.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
             Err(why) => Ok(self.quarantine(&instance, why, now).await?.0),
-            Ok(origin) if !self.projects.is_engaged(&origin.project) => {
+            Ok(origin) if !self.ctx.projects.is_engaged(&origin.project) => {
                 Ok(self.quarantine(&instance, Quarantine::ProjectAbsent, now).await?.0)
             }
             Ok(_) => {
-                self.triggers.enqueue_projection(&instance); // the project was engaged since
+                self.ctx.triggers.enqueue_projection(&instance); // the project was engaged since
                 Ok(Next::Await)
             }
         }
@@ -251,7 +249,7 @@ impl Projector {
     /// Returns the snapshot of one place. `None` while an object of it is unreadable. `None` also if its hub Instance names
     /// another place, which has its own key.
     fn observe(&self, project: &ProjectCache, key: &ObjectKey) -> Option<Observed> {
-        let hub = &self.hub;
+        let hub = &self.ctx.hub;
         let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
         let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
         // An unreadable object may be one of the objects of this place: unknown is not absent.
@@ -304,7 +302,7 @@ impl Projector {
         plan: &Plan<Step<Project, Hub>, Misplaced>,
         (now, failing): (Now, Duration),
     ) -> Result<Option<Misplaced>, Error> {
-        let done = carry_out(&project.plane, &self.hub.plane, plan, &self.metrics).await;
+        let done = carry_out(&project.plane, &self.ctx.hub.plane, plan, &self.ctx.metrics).await;
         let failure = match &done {
             Err(stopped) if stopped.at == End::Local && !stopped.error.is_of_others_fields() => {
                 let error = &stopped.error;
@@ -313,13 +311,13 @@ impl Projector {
             }
             _ => None,
         };
-        let is_due = failure.as_ref().is_some_and(|failure| failure.is_due(&self.timing));
+        let is_due = failure.as_ref().is_some_and(|failure| failure.is_due(&self.ctx.options.timing));
         self.note_unshown(project, observed, failure);
         let Some(source) = &observed.source else { return Ok(done.map(|_| None)?) };
         match done {
             Ok(_) => {
                 if !plan.signals.iter().any(|misplaced| misplaced.instance.uid() == source.uid()) {
-                    self.quarantine.remove(&ObjectKey::of(&**source));
+                    self.ctx.quarantine.remove(&ObjectKey::of(&**source));
                 }
                 Ok(None)
             }
@@ -352,14 +350,14 @@ impl Projector {
     fn note_unshown(&self, project: &ProjectCache, observed: &Observed, failure: Option<Failure>) {
         let Some(deployment) = names::deployment_of_instance(&observed.name) else { return };
         let deployment = ProjectKey::new(&project.name, &observed.namespace, deployment);
-        if self.unshown.note(&deployment, &observed.name.as_str().into(), failure, &self.timing) {
-            self.triggers.enqueue_federator(project, deployment.object);
+        if self.ctx.unshown.note(&deployment, &observed.name.as_str().into(), failure, &self.ctx.options.timing) {
+            self.ctx.triggers.enqueue_federator(project, deployment.object);
         }
     }
 
     /// Puts an Instance into quarantine. Returns the next requeue, and true if it was reported now.
     async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<(Next, bool), Error> {
-        match self.quarantine.put(instance, why, now.instant) {
+        match self.ctx.quarantine.put(instance, why, now.instant) {
             Report::Already => Ok((Next::Await, false)),
             Report::After(after) => Ok((Next::After(after), false)),
             Report::Now => {
@@ -370,7 +368,7 @@ impl Projector {
                     reason = why.label(),
                     "hub Instance is quarantined"
                 );
-                send(&self.hub.plane, &projection::report(instance, why, now.time), &self.metrics).await?;
+                send(&self.ctx.hub.plane, &projection::report(instance, why, now.time), &self.ctx.metrics).await?;
                 Ok((Next::Await, true))
             }
         }

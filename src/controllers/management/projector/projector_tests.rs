@@ -1,15 +1,15 @@
 use super::*;
 use crate::{
     api::names::ProjectName,
-    controllers::management::{Parts, fixtures},
+    controllers::management::{Context, fixtures},
 };
 
 /// Each place was kept until the process ended.
 #[tokio::test]
 async fn given_places_are_kept_only_while_their_deployments_exist() {
-    let parts = Parts::of_tests();
-    parts.projects.insert(fixtures::project("shop"));
-    let projector = parts.projector();
+    let ctx = Context::of_tests();
+    ctx.projects.insert(fixtures::project("shop"));
+    let projector = ctx.projector();
     let key = |project: &str, name: &str| InstanceKey::Place(ProjectKey::new(&ProjectName::new(project), "web", name));
     for (what, key, expected) in [
         ("its deployment exists", key("shop", "api-0"), true),

@@ -56,13 +56,13 @@ pub(crate) fn start(
     store.listen(move |change| engagements.on_project(change));
     let plane = ControlPlane::new("discovery", discovery);
     let kind = if internal { Kind::ProjectControlPlane } else { Kind::Project };
-    management.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
-    tokio::spawn(identify(Arc::downgrade(&management.projects), plane.clone(), stop.clone()));
+    management.ctx.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
+    tokio::spawn(identify(Arc::downgrade(&management.ctx.projects), plane.clone(), stop.clone()));
     let watches = Watches {
         plane: &plane,
         health,
-        metrics: &management.metrics,
-        timing: management.timing,
+        metrics: &management.ctx.metrics,
+        timing: management.ctx.options.timing,
         stop,
         tenant: false,
         on_fresh: Arc::new(|| ()),
@@ -128,7 +128,7 @@ impl Engagements {
 
     /// Engages or disengages a project by its state. A failed connection is retried until it works or the project is gone.
     fn reconcile(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
-        with(&self.watches, |watches| match decide(&watches.projects, name, facts) {
+        with(&self.watches, |watches| match decide(&watches.ctx.projects, name, facts) {
             Decision::Disengage => watches.disengage(name),
             decision @ (Decision::Engage | Decision::Replace) => {
                 if decision == Decision::Replace {
@@ -181,9 +181,9 @@ impl Engagements {
     /// Makes another attempt. `None` if the project is engaged, or is not to be engaged.
     fn attempt(&self, name: &ProjectName) -> Option<Result<(), String>> {
         let watches = self.watches.upgrade()?;
-        let facts = watches.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
+        let facts = watches.ctx.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
         let uid = facts.as_deref().map(|facts| facts.uid.clone()).unwrap_or_default();
-        let engage = decide(&watches.projects, name, facts.as_deref()) == Decision::Engage;
+        let engage = decide(&watches.ctx.projects, name, facts.as_deref()) == Decision::Engage;
         engage.then(|| self.engage(&watches, name, &uid))
     }
 
@@ -219,7 +219,7 @@ mod tests {
             ManagementControllers::start(hub, Options::of_tests(), &health, &Metrics::default(), &stop).watches;
         let projects = Arc::new(Store::new(|_, _: &ProjectFacts| Vec::<String>::new()));
         let plane = ControlPlane::new("discovery", Connection::new(config()).unwrap());
-        watches.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
+        watches.ctx.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
         let engagements = Arc::new(Engagements {
             watches: Arc::downgrade(&watches),
             projects: Projects::new(config()),
@@ -240,7 +240,7 @@ mod tests {
         projects.observe(project(true));
         let reported = || health.noted().iter().any(|line| line.contains("connection to project no..name"));
         tokio::time::sleep(Duration::from_mins(10)).await;
-        assert!(reported() && !watches.projects.is_engaged(&ProjectName::new("no..name")));
+        assert!(reported() && !watches.ctx.projects.is_engaged(&ProjectName::new("no..name")));
         projects.forget(&ObjectKey::new("", "no..name"), "u");
         tokio::time::sleep(RETRY_LONGEST).await;
         assert!(!reported() && engagements.retried().is_empty(), "{:?}", health.noted());

@@ -11,26 +11,25 @@ use crate::{
     controllers::{
         Reconciler,
         management::{
-            Options, Parts,
+            Context,
             fixtures::{deployment, namespace, nobody, project},
             wiring::queues::{CompanionKey, ProjectKey},
         },
     },
-    io::{clock::Now, health::Health},
-    metrics::Metrics,
+    io::clock::Now,
     plan::Next,
 };
 
 /// Returns two projects with a namespace of the same uid. The hub namespace names the first, and has copies of `api` and `gone`.
-fn parts() -> Parts {
-    let parts = Parts::new(nobody(), Options::of_tests(), Health::default(), Metrics::default());
+fn ctx() -> Arc<Context> {
+    let ctx = Context::of_tests();
     let (plane, projects) = (ControlPlane::new("discovery", nobody()), Arc::new(Store::new(|_, _| Vec::new())));
     projects.replace(Vec::new(), 1);
-    parts.projects.discover(Discovered { plane, kind: Kind::Namespace, projects });
+    ctx.projects.discover(Discovered { plane, kind: Kind::Namespace, projects });
     for name in ["shop", "shop-restored"] {
-        parts.projects.insert(project(name));
+        ctx.projects.insert(project(name));
     }
-    let hub = &parts.hub;
+    let hub = &ctx.hub;
     let named = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
     hub.namespaces.replace(vec![namespace("ns-u", "h", &named)], 1);
     hub.copies.replace(vec![deployment("ns-u", "api"), deployment("ns-u", "gone")], 1);
@@ -40,16 +39,16 @@ fn parts() -> Parts {
     for kind in SourceKind::ALL {
         hub.companions(kind).replace(Vec::new(), 1);
     }
-    parts
+    ctx
 }
 
 /// After one project's control plane was restored as another project's, each used the other's objects on the hub as its own,
 /// including Secrets.
 #[tokio::test]
 async fn rival_does_not_write_in_hub_namespace_of_another_project() {
-    let parts = parts();
-    let watches = Arc::new(parts.watches(&CancellationToken::new()));
-    let (companion, federator) = (parts.companion(&watches), parts.federator());
+    let ctx = ctx();
+    let watches = Arc::new(ctx.watches(&CancellationToken::new()));
+    let (companion, federator) = (ctx.companion(&watches), ctx.federator());
     for (name, touches) in [("shop", true), ("shop-restored", false)] {
         let project = ProjectName::new(name);
         let key = CompanionKey { project: project.clone(), namespace: "web".into(), data_ref: DataRef::secret("db") };
@@ -69,36 +68,35 @@ async fn rival_does_not_write_in_hub_namespace_of_another_project() {
 /// grace period nor a live read.
 #[tokio::test]
 async fn rival_of_seemingly_absent_project_does_not_take_its_hub_namespace() {
-    let parts = parts();
+    let ctx = ctx();
     let (shop, other) = (ProjectName::new("shop"), ProjectName::new("shop-restored"));
     let is_refused = || {
-        let facts = parts.hub.namespaces.get(&ObjectKey::new("", "ns-u"));
-        parts.projects.rival(&other, "ns-u", facts.as_deref(), &parts.hub)
+        let facts = ctx.hub.namespaces.get(&ObjectKey::new("", "ns-u"));
+        ctx.projects.rival(&other, "ns-u", facts.as_deref(), &ctx.hub)
     };
     assert_eq!(is_refused(), Some(Rival::Lives));
-    parts.projects.remove(&shop);
-    assert!(matches!(parts.projects.existence(&shop), Existence::Absent(_)), "as far as discovery knows");
+    ctx.projects.remove(&shop);
+    assert!(matches!(ctx.projects.existence(&shop), Existence::Absent(_)), "as far as discovery knows");
     assert_eq!(is_refused(), Some(Rival::Possible));
-    let result =
-        parts.federator().reconcile(&ProjectKey::new(&other, "web", "gone"), Now::read(), Duration::ZERO).await;
+    let result = ctx.federator().reconcile(&ProjectKey::new(&other, "web", "gone"), Now::read(), Duration::ZERO).await;
     assert!(result.is_ok(), "the other's copy is not deleted: {result:?}");
     // The hub namespace is free once nothing of the project is left.
-    parts.hub.copies.replace(Vec::new(), 2);
+    ctx.hub.copies.replace(Vec::new(), 2);
     assert_eq!(is_refused(), None);
 }
 
 /// Rivals were kept until the process ended, even after the project or the hub namespace was gone.
 #[tokio::test]
 async fn rival_of_deleted_project_or_hub_namespace_is_forgotten() {
-    let parts = parts();
-    let (projects, shop) = (&parts.projects, ProjectName::new("shop"));
+    let ctx = ctx();
+    let (projects, shop) = (&ctx.projects, ProjectName::new("shop"));
     let known = || projects.rivals().len();
     for name in ["shop", "shop-restored"] {
         projects.note_rival(&ProjectName::new(name), "ns-u");
         projects.note_rival(&ProjectName::new(name), "ns-gone");
     }
     assert_eq!(known(), 4);
-    parts.collector().forget_gone();
+    ctx.collector().forget_gone();
     assert_eq!(known(), 2, "at the existing namespace");
     projects.remove(&shop);
     assert_eq!(known(), 1, "of the existing project");

@@ -6,7 +6,7 @@ use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::controllers::management::{hub::hub_cache::HubCache, projects::registry::ProjectRegistry};
+use crate::controllers::management::Context;
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
@@ -22,7 +22,6 @@ use crate::{
         store::ObjectKey,
         watch::Metadata,
     },
-    metrics::Metrics,
     plan::{Hub, Kind, Known, Object, ObjectVersion, Plane, management::projects::unreadable},
 };
 
@@ -40,9 +39,7 @@ type Reported = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
 
 /// Reports unreadable objects.
 pub(crate) struct UnreadableWatch {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) metrics: Metrics,
+    pub(crate) ctx: Arc<Context>,
 }
 
 impl UnreadableWatch {
@@ -61,7 +58,7 @@ impl UnreadableWatch {
 
     async fn check(&self, reported: &mut Reported) {
         let mut now = Reported::new();
-        for project in self.projects.all() {
+        for project in self.ctx.projects.all() {
             let name = Some(project.name.clone());
             let (deployments, workloads) = (project.deployments.unreadable(), project.workloads.unreadable());
             self.report::<WorkloadDeployment, _>(&project.plane, name.as_ref(), deployments, reported, &mut now).await;
@@ -69,7 +66,7 @@ impl UnreadableWatch {
             let instances = project.instances.unreadable();
             self.report::<Instance, _>(&project.plane, name.as_ref(), instances, reported, &mut now).await;
         }
-        let (hub, plane) = (&self.hub, &self.hub.plane);
+        let (hub, plane) = (&self.ctx.hub, &self.ctx.hub.plane);
         self.report::<PropagationPolicy, _>(plane, None, hub.policies.unreadable(), reported, &mut now).await;
         self.report::<WorkloadDeployment, _>(plane, None, hub.copies.unreadable(), reported, &mut now).await;
         self.report::<Instance, _>(plane, None, hub.instances.unreadable(), reported, &mut now).await;
@@ -81,7 +78,7 @@ impl UnreadableWatch {
     /// Reports the unreadable objects of Karmada that were not reported before. They are found by a LIST of metadata, without a
     /// read of the object. So the Event refers to the log for the decoder's error.
     async fn report_of_karmada(&self, kind: Kind, unreadable: Vec<ObjectKey>, reported: &Reported, now: &mut Reported) {
-        let plane = &self.hub.plane;
+        let plane = &self.ctx.hub.plane;
         let (known, new): (Vec<_>, Vec<_>) =
             unreadable.into_iter().map(|key| (None, kind, key)).partition(|entry| reported.contains(entry));
         now.extend(known);
@@ -101,7 +98,7 @@ impl UnreadableWatch {
             if let Some(version) = found {
                 let object = Object { kind, namespace: key.namespace.to_string(), name: key.name.to_string() };
                 let event = unreadable::object::<Hub>(&object, &version, WORDS_IN_LOG, Now::read().time);
-                let _ = send(plane, &event, &self.metrics).await; // a lost Event is no error
+                let _ = send(plane, &event, &self.ctx.metrics).await; // a lost Event is no error
             }
             now.insert(entry);
         }
@@ -136,7 +133,7 @@ impl UnreadableWatch {
             let object = Object::named::<K>(&key.namespace, &key.name);
             let Ok(Some(found)) = plane.read_metadata(&object).await else { continue };
             let event = unreadable::object::<P>(&object, &ObjectVersion::of(&found), &why, Now::read().time);
-            let _ = send(plane, &event, &self.metrics).await; // a lost Event is no error
+            let _ = send(plane, &event, &self.ctx.metrics).await; // a lost Event is no error
             now.insert(entry);
         }
     }

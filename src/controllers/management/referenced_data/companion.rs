@@ -8,16 +8,16 @@ use std::{sync::Arc, time::Duration};
 use kube::core::ObjectMeta;
 
 use crate::controllers::management::{
-    hub::{hub_cache::HubCache, hub_outage::companions_fail},
-    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
+    Context,
+    hub::hub_outage::companions_fail,
+    projects::project_cache::ProjectCache,
     referenced_data::sources::{self, News},
-    wiring::{index::source_index, queues::CompanionKey, triggers::Triggers, watches::ManagementWatches},
+    wiring::{index::source_index, queues::CompanionKey, watches::ManagementWatches},
 };
 use crate::{
     api::{names, referenced::DataRef},
     controllers::{Reconciler, compact::PackedDeployment, failure_of, record, send},
-    io::{Class, Error, clock::Now, health::Health, store::ObjectKey},
-    metrics::Metrics,
+    io::{Class, Error, clock::Now, store::ObjectKey},
     plan::{
         Failure, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
@@ -25,26 +25,19 @@ use crate::{
             referenced_data::{
                 companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
                 many_users,
-                resolve::{Limits, Source, does_without, lets_go, wants_companion, wants_companions},
+                resolve::{Source, does_without, lets_go, wants_companion, wants_companions},
             },
         },
         ownership,
         payload::Payload,
     },
-    timing::Timing,
 };
 
 /// Reconciles the companion of each ConfigMap and Secret that a project's deployments refer to.
 pub(crate) struct Companion {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) triggers: Arc<Triggers>,
+    pub(crate) ctx: Arc<Context>,
     /// Watches of the project. The watch of sources starts with the first reference.
     pub(crate) watches: Arc<ManagementWatches>,
-    pub(crate) limits: Limits,
-    pub(crate) timing: Timing,
-    pub(crate) health: Health,
-    pub(crate) metrics: Metrics,
 }
 
 /// Result of offering content to the hub.
@@ -72,6 +65,10 @@ impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
     type Key = CompanionKey;
 
+    fn by_server(&self, _: &CompanionKey, now: Now) -> Now {
+        now.on(self.ctx.hub.plane.connection().clock())
+    }
+
     /// 1. Waits until the caches of project and hub are filled and the companions are current. A filled cache enqueues every key,
     ///    and so does a namespace whose deployments are all readable again.
     /// 2. Reads the source if it is in use and unknown.
@@ -82,8 +79,8 @@ impl Reconciler for Companion {
         if !key.data_ref.is_valid() {
             return Ok(Next::Await); // such an object cannot exist
         }
-        let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
-        if !project.is_synced() || !self.hub.is_synced() || companions_fail(&self.hub, &self.health, now) {
+        let Some(project) = self.ctx.projects.get(&key.project) else { return Ok(Next::Await) };
+        if !project.is_synced() || !self.ctx.hub.is_synced() || companions_fail(&self.ctx.hub, &self.ctx.health, now) {
             return Ok(Next::Await);
         }
         // Also if the namespace was deleted before the last user of the source there.
@@ -94,8 +91,8 @@ impl Reconciler for Companion {
         // Without the project's namespace the hub namespace of the copies is unknown.
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let hub_namespace = names::hub_namespace(&uid);
-        let facts = self.hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
-        if self.projects.rival(&key.project, &hub_namespace, facts.as_deref(), &self.hub).is_some() {
+        let facts = self.ctx.hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
+        if self.ctx.projects.rival(&key.project, &hub_namespace, facts.as_deref(), &self.ctx.hub).is_some() {
             return Ok(Next::Await); // the hub namespace and its Secrets are another project's
         }
         let resolved = ResolvedKey {
@@ -129,7 +126,7 @@ impl ResolvedKey<'_> {
             (observed, plan) = self.decide(&users, reading, now);
             if plan.signals.contains(&Signal::Read) {
                 // Source or companion was deleted since. Its event enqueues the key, or the wait for the source ends.
-                return Ok(self.source_state(&users, now).next(self.of.timing.source_retry));
+                return Ok(self.source_state(&users, now).next(self.of.ctx.options.timing.source_retry));
             }
         }
         if self.carry_out(&observed, &plan, now).await? == Offer::Refused {
@@ -137,21 +134,21 @@ impl ResolvedKey<'_> {
             (observed, plan) = self.decide(&users, Reading::Unknown, now);
             self.carry_out(&observed, &plan, now).await?;
         }
-        Ok(self.source_state(&users, now).next(self.of.timing.source_retry))
+        Ok(self.source_state(&users, now).next(self.of.ctx.options.timing.source_retry))
     }
 
     /// Records why a due copy fails, for the deployments that refer to the source. A refusal of the content is recorded
     /// elsewhere, and does not replace this cause.
     fn note_late(&self, failure: Option<Failure>) {
         let sources = self.project.sources(self.data_ref.kind);
-        self.notify_users(sources.note_late(&self.source, failure, &self.of.timing));
+        self.notify_users(sources.note_late(&self.source, failure, &self.of.ctx.options.timing));
     }
 
     fn source_state(&self, users: &[PackedUser], now: Now) -> SourceState {
         let sources = self.project.sources(self.data_ref.kind);
         let (present, last) = (sources.get(&self.source), sources.last(&self.source));
         let offered_in = sources.offered_in(&self.source, now.instant);
-        let may_return_in = sources.may_return_in(&self.source, now.instant, self.of.timing.delivery_grace);
+        let may_return_in = sources.may_return_in(&self.source, now.instant, self.of.ctx.options.timing.delivery_grace);
         SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing(), offered_in, may_return_in }
     }
 
@@ -164,7 +161,7 @@ impl ResolvedKey<'_> {
 
     /// Returns the snapshot of the companion. Each object is read once.
     fn observe(&self, users: &[PackedUser], reading: Reading, now: Now) -> Observed {
-        let hub = &self.of.hub;
+        let hub = &self.of.ctx.hub;
         let companion = hub.companion(&self.hub_namespace, self.data_ref);
         let sources = self.project.sources(self.data_ref.kind);
         let copied = sources.copy(&self.source);
@@ -216,7 +213,7 @@ impl ResolvedKey<'_> {
         if !companion_is_there {
             return Ok(Reading::Source(source));
         }
-        let companion = self.of.hub.plane.read_payload(&self.hub_namespace, self.data_ref).await?;
+        let companion = self.of.ctx.hub.plane.read_payload(&self.hub_namespace, self.data_ref).await?;
         Ok(match companion {
             Some((version, companion)) => Reading::Both { source, version, companion },
             None => Reading::Source(source),
@@ -238,7 +235,7 @@ impl ResolvedKey<'_> {
             Ok(None)
                 if sources
                     .missing_for(&self.source, now.instant)
-                    .is_some_and(|missing| missing < self.of.timing.delivery_grace) =>
+                    .is_some_and(|missing| missing < self.of.ctx.options.timing.delivery_grace) =>
             {
                 return Ok(None);
             }
@@ -246,7 +243,7 @@ impl ResolvedKey<'_> {
             // Credentials expire and are renewed. Only a lasting failure is reported on all users.
             Err(error)
                 if error.class() == Class::Unauthenticated
-                    && sources.unread_for(&self.source, now.instant) < self.of.timing.delivery_grace =>
+                    && sources.unread_for(&self.source, now.instant) < self.of.ctx.options.timing.delivery_grace =>
             {
                 return Err(error);
             }
@@ -261,7 +258,7 @@ impl ResolvedKey<'_> {
             (reading.source, payload) = (Source::Taken, None);
         }
         self.notify_users(sources.read(&self.source, epoch, reading));
-        let fits = |payload: &Payload| payload.size() <= self.of.limits.per_object;
+        let fits = |payload: &Payload| payload.size() <= self.of.ctx.options.limits.per_object;
         if payload.as_ref().is_some_and(|payload| !fits(payload)) {
             self.notify_users(sources.accept(&self.source)); // too large for a copy: this replaces the hub's refusal
         }
@@ -270,7 +267,7 @@ impl ResolvedKey<'_> {
 
     /// Sends the writes, and records the version that has the source's content afterwards.
     async fn carry_out(&self, observed: &Observed, plan: &Decided, now: Now) -> Result<Offer, Error> {
-        let (hub, metrics) = (&self.of.hub.plane, &self.of.metrics);
+        let (hub, metrics) = (&self.of.ctx.hub.plane, &self.of.ctx.metrics);
         let sources = self.project.sources(self.data_ref.kind);
         let equal = plan.signals.contains(&Signal::Equal);
         let mut copied = match &observed.reading {
@@ -302,7 +299,7 @@ impl ResolvedKey<'_> {
                     return Ok(Offer::Settled);
                 }
                 Err(error) if brings && is_refusal(&error) => {
-                    let (why, retry) = (error.words_for_tenants(), self.of.timing.source_retry);
+                    let (why, retry) = (error.words_for_tenants(), self.of.ctx.options.timing.source_retry);
                     tracing::info!(object = %self.key, %error, "the hub refuses a copy");
                     self.notify_users(sources.refuse(&self.source, why, now.instant, retry));
                     return Ok(Offer::Refused);
@@ -347,7 +344,7 @@ impl ResolvedKey<'_> {
 
     /// Reads the metadata of the object with the companion's name, even if it is not ours.
     async fn read_place(&self) -> Result<Option<ObjectMeta>, Error> {
-        self.of.hub.plane.read_metadata(&self.object()).await
+        self.of.ctx.hub.plane.read_metadata(&self.object()).await
     }
 
     /// Records that another object has the companion's name.
@@ -367,15 +364,15 @@ impl ResolvedKey<'_> {
         let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
         for (key, user) in users {
             if news == News::Changed && self.wants_companions(&user) {
-                self.of.triggers.enqueue_companions_of(self.project, &user.open());
+                self.of.ctx.triggers.enqueue_companions_of(self.project, &user.open());
             }
-            self.of.triggers.enqueue_federator(self.project, key);
+            self.of.ctx.triggers.enqueue_federator(self.project, key);
         }
     }
 
     /// True if a deployment that refers to the source needs a copy of it now.
     fn wants_companion(&self, user: &PackedDeployment, promised: bool) -> bool {
-        let (references, limits) = (user.references(), self.of.limits);
+        let (references, limits) = (user.references(), self.of.ctx.options.limits);
         let sources = self.project.read_sources(self.namespace, references);
         wants_companion(references, self.data_ref, self.namespace, limits, &sources, promised)
     }
@@ -384,7 +381,7 @@ impl ResolvedKey<'_> {
     /// offered again one by one, and no other source waits for them.
     fn wants_companions(&self, user: &PackedDeployment) -> bool {
         let sources = self.project.read_sources(self.namespace, user.references());
-        wants_companions(user.references(), self.namespace, self.of.limits, &sources)
+        wants_companions(user.references(), self.namespace, self.of.ctx.options.limits, &sources)
     }
 }
 

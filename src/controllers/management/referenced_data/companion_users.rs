@@ -29,10 +29,10 @@ impl ResolvedKey<'_> {
         let observe = |(_, name): (&str, &str)| {
             let deployment = self.project.deployment(&ObjectKey::new(self.namespace, name));
             let key = ObjectKey::new(&self.hub_namespace, name);
-            let copy = self.of.hub.copy(&key);
+            let copy = self.of.ctx.hub.copy(&key);
             let former = FormerUser {
                 deployment: deployment.map(Shared::from),
-                copy_exists: self.of.hub.copies.contains(&key), // readable or not
+                copy_exists: self.of.ctx.hub.copies.contains(&key), // readable or not
                 copy_expects: copy.is_some_and(|copy| companion::expects(&copy, self.data_ref)),
             };
             (name.to_owned(), former)
@@ -43,7 +43,7 @@ impl ResolvedKey<'_> {
     /// Returns the copies on the hub that were promised a companion whose list does not name its users. At most one more than a
     /// list names. `None` while a copy cannot be read.
     pub(crate) fn expecting(&self, users: usize, companion: &CompanionFacts) -> Option<BTreeSet<String>> {
-        let (copies, namespace) = (&self.of.hub.copies, &*self.hub_namespace);
+        let (copies, namespace) = (&self.of.ctx.hub.copies, &*self.hub_namespace);
         if !companion.names_nobody() || copies.has_unreadable(namespace) {
             return None;
         }
@@ -58,7 +58,7 @@ impl ResolvedKey<'_> {
 
     /// Returns the residue of former claims. Copies that expect the companion are read only if there is residue.
     pub(crate) fn residue(&self, companion: &CompanionFacts) -> Option<ResidueFacts> {
-        let (hub, namespace) = (&self.of.hub, &*self.hub_namespace);
+        let (hub, namespace) = (&self.of.ctx.hub, &*self.hub_namespace);
         if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
             return None; // living policies and users are unknown; a filled cache enqueues every key
         }

@@ -1,8 +1,8 @@
-//! The values under which the management side's caches find objects beside their names, and how a deployment's city is read
-//! off it. (Locations alone are found by the plain code of their city.)
+//! Index values of the management caches, and the city of a deployment. Only locations are indexed by the plain code of their
+//! city.
 //!
-//! Each kind of value is a variant of its own, so that nothing a tenant writes into one (the uid that a deployment gives
-//! for its Workload, say) can be taken for another.
+//! Each kind of value is a separate variant. So a text of a tenant in one kind, such as the uid of a Workload, never equals a
+//! value of another kind.
 
 use kube::ResourceExt;
 
@@ -33,7 +33,7 @@ pub(crate) enum Index {
     WaitsForName(String),
     /// Deployments of a namespace that refer to a ConfigMap or Secret.
     Source(String, DataRef),
-    /// What the hub holds of a project.
+    /// The hub's objects of a project.
     Project(ProjectName),
     /// Hub Instances that name a namespace of a project.
     OriginNamespace(ProjectName, String),
@@ -43,19 +43,19 @@ pub(crate) enum Index {
     OriginPlace(ProjectName, String, String),
     /// Clusters that carry a city's label.
     Cluster(CityCode),
-    /// Bindings that a city's policy has on a cluster.
+    /// Bindings that a city's policy claims on a cluster.
     Held(CityCode, String),
     /// Bindings of deployments that go to a cluster.
     On(String),
-    /// Companions, and bindings of such, that a policy claims which is not a city's.
+    /// Companions and their bindings that a policy of another owner claims.
     ClaimedByOthers,
     /// Policies of a city.
     CityPolicies(CityCode),
-    /// Policies that are so far on their way from claims to dependencies.
+    /// Policies in this phase of the migration from claims to dependencies.
     InPhase(Phase),
-    /// Hub Instances that a cell asks for which does not hold them.
+    /// Hub Instances that another cell asks for, or that no member cell writes any more.
     Asked,
-    /// The same, of one deployment in a hub namespace.
+    /// The same, if one deployment in a hub namespace owns them.
     AskedOf(String, String),
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn origin_place_index(project: &ProjectName, namespace: &str, name: &
     Index::OriginPlace(project.clone(), namespace.to_owned(), name.to_owned())
 }
 
-/// Index values of a deployment's binding that a city's policy has where it is: one for each cluster that it goes to.
+/// Index values of a deployment's binding that a city's policy claims: one for each cluster that it goes to.
 pub(crate) fn held_indices(binding: &BindingFacts) -> Vec<Index> {
     let claimed = binding.policy.as_deref().and_then(CityPolicyName::parse).or_else(|| binding.scheduled_for.clone());
     let stays = binding.template.is_deployment() && !binding.terminating;
@@ -107,18 +107,18 @@ pub(crate) fn held_indices(binding: &BindingFacts) -> Vec<Index> {
     binding.clusters.iter().map(|cluster| held_index(&city, cluster)).collect()
 }
 
-/// Index values of a deployment's binding: one for each cluster that it goes to, whoever sends it there.
+/// Index values of a deployment's binding with any policy: one for each cluster that it goes to.
 pub(crate) fn on_indices(binding: &BindingFacts) -> Vec<Index> {
     let of_deployment = binding.template.is_deployment();
     binding.clusters.iter().filter(|_| of_deployment).map(|cluster| Index::On(cluster.clone())).collect()
 }
 
-/// Index value of what a policy claims which is not a city's.
+/// Index value of an object that a policy of another owner claims. `None` if no such policy claims it.
 pub(crate) fn others_index(claims: Option<Vec<ForeignClaim>>) -> Option<Index> {
     claims.is_some_and(|claims| !claims.is_empty()).then_some(Index::ClaimedByOthers)
 }
 
-/// Index value of bindings that a city's policy has on a cluster.
+/// Index value of bindings that a city's policy claims on a cluster.
 pub(crate) fn held_index(city: &CityCode, cluster: &str) -> Index {
     Index::Held(city.clone(), cluster.to_owned())
 }

@@ -1,6 +1,6 @@
-//! The work queues of the management side, one per controller, and what a key is in each.
+//! The work queues of the management controllers, one per controller, and their keys.
 //!
-//! Keys are parsed where they are made, so that no controller takes names apart, and none can be handed another's key.
+//! Keys are parsed when they are created. So no controller parses names, and none can get a key of another controller.
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ pub(crate) struct Keys {
     pub(crate) policy: BTreeSet<PolicyKey>,
     pub(crate) projector: BTreeSet<InstanceKey>,
     pub(crate) companion: BTreeSet<CompanionKey>,
-    /// True if the Clusters are compared with the cities that they have.
+    /// True if the Clusters are to be compared with their cities.
     pub(crate) clusters: bool,
 }
 
@@ -36,7 +36,7 @@ impl Keys {
         self.policy.insert(PolicyKey { namespace: namespace.into(), city });
     }
 
-    /// Adds the place of a projection.
+    /// Adds the place of a projection in a project.
     pub(crate) fn place(&mut self, project: &ProjectCache, object: ObjectKey) {
         self.projector.insert(InstanceKey::Place(ProjectKey { project: project.name.clone(), object }));
     }
@@ -50,7 +50,7 @@ pub(crate) struct Queues {
     pub(crate) policy: Arc<Queue<PolicyKey>>,
     pub(crate) projector: Arc<Queue<InstanceKey>>,
     pub(crate) companion: Arc<Queue<CompanionKey>>,
-    /// A Cluster has changed. All of them are looked at together, so there are no keys.
+    /// Notified if a Cluster has changed. All Clusters are reconciled together, so there are no keys.
     pub(crate) clusters: Notify,
 }
 
@@ -58,17 +58,17 @@ impl Queues {
     /// Adds keys to their queues.
     pub(crate) fn add(&self, keys: Keys) {
         let Keys { workload, federator, policy, projector, companion, clusters } = keys;
-        workload.into_iter().for_each(|key| self.workload.add(key));
-        federator.into_iter().for_each(|key| self.federator.add(key));
-        policy.into_iter().for_each(|key| self.policy.add(key));
-        projector.into_iter().for_each(|key| self.projector.add(key));
-        companion.into_iter().for_each(|key| self.companion.add(key));
+        self.workload.add_all(workload);
+        self.federator.add_all(federator);
+        self.policy.add_all(policy);
+        self.projector.add_all(projector);
+        self.companion.add_all(companion);
         if clusters {
             self.clusters.notify_one();
         }
     }
 
-    /// A project can be reached again: what failed in it may try now.
+    /// Retries the failed keys of a project that can be reached again.
     pub(crate) fn retry_project(&self, project: &ProjectName) {
         self.workload.retry_now(project);
         self.federator.retry_now(project);
@@ -76,7 +76,7 @@ impl Queues {
         self.projector.retry_now(&Some(project.clone()));
     }
 
-    /// A project is let go.
+    /// Removes the keys of a disengaged project.
     pub(crate) fn forget_project(&self, project: &ProjectName) {
         self.workload.forget_lane(project);
         self.federator.forget_lane(project);
@@ -127,7 +127,7 @@ impl CompanionKey {
         Self { project: project.clone(), namespace: namespace.into(), data_ref }
     }
 
-    /// Where the source is.
+    /// Returns the key of the source.
     pub(crate) fn source(&self) -> ObjectKey {
         ObjectKey { namespace: self.namespace.clone(), name: self.data_ref.name.as_str().into() }
     }
@@ -164,7 +164,7 @@ impl fmt::Display for PolicyKey {
 impl Key for PolicyKey {
     type Lane = Arc<str>;
 
-    /// Each deployment of the city brings several events, and each look goes over all of them.
+    /// Each deployment of the city causes several events, and each reconcile reads all deployments.
     const REST: Duration = Duration::from_millis(200);
 
     fn lane(&self) -> Arc<str> {
@@ -172,12 +172,12 @@ impl Key for PolicyKey {
     }
 }
 
-/// What the projector looks at.
+/// Key of the projector.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum InstanceKey {
-    /// A place in a project, where a hub Instance is to be shown, or is no longer.
+    /// A place in a project where a hub Instance is to be shown, or was shown.
     Place(ProjectKey),
-    /// A hub Instance that names no project that is worked on. All of these are one lane.
+    /// A hub Instance that names no engaged project. All of these share one lane.
     Unresolved(ObjectKey),
 }
 
@@ -205,10 +205,9 @@ impl Key for InstanceKey {
 mod tests {
     use super::*;
 
-    /// With lanes, namespaces and names as bare strings, a project without a name would have had the keys of the
-    /// Instances that belong to none.
+    /// With plain strings as keys, a project without a name shared the keys of the Instances without a project.
     #[test]
-    fn no_project_has_the_lane_of_what_belongs_to_none() {
+    fn instance_without_a_project_shares_no_lane_with_a_project() {
         let instance = ObjectKey::new("ns", "web-0");
         let lost = InstanceKey::Unresolved(instance.clone());
         for name in ["", "unresolved", "cell"] {
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_that_is_let_go_takes_its_keys_and_nobody_elses() {
+    fn disengaged_project_loses_only_its_own_keys() {
         let (queues, gone, other) = (Queues::default(), ProjectName::new("gone"), ProjectName::new("other"));
         for project in [&gone, &other] {
             let key = ProjectKey::new(project, "ns", "web");

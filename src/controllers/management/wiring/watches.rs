@@ -1,5 +1,5 @@
-//! The watches of the management side: of the hub, of each project that is engaged, and of the sources in it once they are
-//! used.
+//! The watches of the management controllers: of the hub, of each engaged project, and of its ConfigMaps and Secrets once they
+//! are referenced.
 
 use std::sync::{Arc, Weak};
 
@@ -8,13 +8,7 @@ use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::management::{
-    federator::{
-        blocked::{self, BlockedDeployments},
-        latency::Latency,
-    },
-    hub::hub_cache::HubCache,
-    projects::{project_cache::ProjectCache, registry::ProjectRegistry},
-    wiring::triggers::Triggers,
+    Context, federator::blocked, projects::project_cache::ProjectCache, wiring::triggers::Triggers,
 };
 use crate::{
     api::{
@@ -34,53 +28,39 @@ use crate::{
         clients::ControlPlane,
         clock::Now,
         feed::Feed,
-        health::Health,
         watch::{Metadata, PAGE_SIZE},
     },
-    metrics::Metrics,
     plan::{
         self, Kind, Plane,
         management::observed::{cluster::ClusterFacts, facts::CompanionFacts},
     },
-    timing::Timing,
 };
 
-/// Objects per page where nearly all are passed over.
+/// Objects per page of a list of which nearly all objects are skipped.
 const SOURCES_PAGE_SIZE: u32 = 100;
 
-/// Starts and ends watches. What they bring goes into the caches, and from there to the triggers.
+/// Starts and stops watches. They fill the caches, which notify the triggers.
 pub(crate) struct ManagementWatches {
-    pub(crate) hub: Arc<HubCache>,
-    pub(crate) projects: Arc<ProjectRegistry>,
-    pub(crate) triggers: Arc<Triggers>,
-    pub(crate) blocked: Arc<BlockedDeployments>,
-    pub(crate) latency: Arc<Latency>,
-    /// Whether the Networks of projects are watched.
-    pub(crate) networks: bool,
-    /// Whether the project's cluster is a cell as well.
-    pub(crate) beside_cell: bool,
-    pub(crate) health: Health,
-    pub(crate) metrics: Metrics,
-    pub(crate) timing: Timing,
+    pub(crate) ctx: Arc<Context>,
     pub(crate) stop: CancellationToken,
 }
 
 impl ManagementWatches {
     /// Watches the hub.
     pub(crate) fn start_hub(&self) {
-        self.triggers.listen_to_hub();
-        let (hub, metrics) = (Arc::downgrade(&self.hub), self.metrics.clone());
-        let triggers = Arc::downgrade(&self.triggers);
+        self.ctx.triggers.listen_to_hub();
+        let (hub, metrics) = (Arc::downgrade(&self.ctx.hub), self.ctx.metrics.clone());
+        let triggers = Arc::downgrade(&self.ctx.triggers);
         let on_fresh = move || {
             with(&hub, |hub| hub.count_phases(&metrics));
             with(&triggers, |triggers| triggers.everything_again());
         };
-        let hub = &self.hub;
-        let timing = self.timing.of_hub_watches();
+        let hub = &self.ctx.hub;
+        let timing = self.ctx.options.timing.of_hub_watches();
         let watches = Watches { timing, ..self.watches(&hub.plane, &self.stop, false, on_fresh) };
         let scope = label::UPSTREAM_NAMESPACE;
         watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
-        // Without a selector: the Go operator's carry no label of ours, and are taken over.
+        // No selector: policies of the Go operator carry no label of ours, and are adopted.
         watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &hub.namespaces);
@@ -95,29 +75,27 @@ impl ManagementWatches {
         }
         watches.objects::<ResourceBinding, _>("", compact::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
-        // Without a selector: one without its labels is to be reported, not overlooked.
+        // No selector: an Instance without its labels is reported.
         watches.written::<Instance, _>("", PackedInstance::of_hub, &hub.instances);
     }
 
-    /// Takes a project in: its objects are worked on from now on. `uid`: which project of this name it is, where it is one
-    /// tenant's among many.
+    /// Engages a project: its objects are reconciled from now on. `uid`: the uid of the project, if it is one of many.
     pub(crate) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, uid: Option<&str>) {
-        let networks = self.networks;
+        let networks = self.ctx.options.networks;
         let project = Arc::new(ProjectCache::new(name, plane, networks, uid, self.stop.child_token()));
-        self.triggers.listen_to_project(&project);
-        if let Some(before) = self.projects.insert(project.clone()) {
+        self.ctx.triggers.listen_to_project(&project);
+        if let Some(before) = self.ctx.projects.insert(project.clone()) {
             before.stop.cancel();
         }
-        self.metrics.projects(self.projects.all().len());
+        self.ctx.metrics.projects(self.ctx.projects.all().len());
         let (triggers, of): (Weak<Triggers>, Weak<ProjectCache>) =
-            (Arc::downgrade(&self.triggers), Arc::downgrade(&project));
+            (Arc::downgrade(&self.ctx.triggers), Arc::downgrade(&project));
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
         let watches = self.watches(&project.plane, &project.stop, project.tenant, on_fresh);
         watches.written::<Workload, _>("", PackedWorkload::of, &project.workloads);
-        // What Karmada brought for the cell of the same cluster is not the project's to federate once more; and whatever the
-        // cell does not run is.
+        // If the same cluster is a cell, Karmada's copies for that cell are not federated again. All other deployments are.
         let is_original: fn(&PackedDeployment) -> bool =
-            if self.beside_cell { PackedDeployment::is_original } else { |_| true };
+            if self.ctx.options.beside_cell { PackedDeployment::is_original } else { |_| true };
         watches.written_about::<WorkloadDeployment, _>(is_original, PackedDeployment::of, &project.deployments);
         watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
@@ -129,8 +107,8 @@ impl ManagementWatches {
         tracing::info!(project = %name, "project engaged");
     }
 
-    /// Watches the ConfigMaps and Secrets of a project, from the first that is referred to on. Of those nobody refers to,
-    /// nothing is kept.
+    /// Watches the ConfigMaps and Secrets of a project once one of them is referenced. The cache keeps nothing about
+    /// unreferenced ones.
     pub(crate) fn watch_sources(&self, project: &ProjectCache) {
         if !project.begins_to_watch_sources() {
             return;
@@ -142,15 +120,15 @@ impl ManagementWatches {
         }
     }
 
-    /// Lets a project go. Nothing is deleted by that.
+    /// Disengages a project. This deletes nothing.
     pub(crate) fn disengage(&self, name: &ProjectName) {
-        let Some(project) = self.projects.remove(name) else { return };
+        let Some(project) = self.ctx.projects.remove(name) else { return };
         project.stop.cancel();
-        self.latency.forget_project(name);
-        blocked::tell(&self.metrics, &self.blocked.forget_project(name, Now::read().instant));
-        self.metrics.projects(self.projects.all().len());
+        self.ctx.latency.forget_project(name);
+        blocked::tell(&self.ctx.metrics, &self.ctx.blocked.forget_project(name, Now::read().instant));
+        self.ctx.metrics.projects(self.ctx.projects.all().len());
         tracing::info!(project = %name, "project disengaged");
-        self.triggers.project_gone(name);
+        self.ctx.triggers.project_gone(name);
     }
 
     fn watches<'a, P: Plane>(
@@ -162,9 +140,9 @@ impl ManagementWatches {
     ) -> Watches<'a, P> {
         Watches {
             plane,
-            health: &self.health,
-            metrics: &self.metrics,
-            timing: self.timing,
+            health: &self.ctx.health,
+            metrics: &self.ctx.metrics,
+            timing: self.ctx.options.timing,
             stop,
             tenant,
             on_fresh: Arc::new(on_fresh),

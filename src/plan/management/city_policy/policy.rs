@@ -1,26 +1,32 @@
 //! Deployments of a city in a hub namespace -> the city's PropagationPolicy there.
 //!
-//! A policy of the Go operator also selects companions, and would claim each for its city alone (fact 21). It is led to
-//! dependencies in steps that take no copy away (facts 23, 24; the naive single step does, fact 25): first
-//! `propagateDeps` with the selectors kept; once every companion is brought to every consumer by its need, the selectors
-//! go. Before any of it, one policy alone asks whether Karmada brings dependencies at all, and the others wait for the
-//! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
-//! stands, so it may be cut anywhere.
+//! A policy of the Go operator also selects companions, and would claim each for its city alone (fact 21). It moves to
+//! dependencies in steps that remove no copy (facts 23, 24; a single step does, fact 25). First it gets `propagateDeps` and keeps
+//! its selectors. Once Karmada brings every companion to every consumer as a dependency, the selectors are dropped. Before that,
+//! a few policies ask if Karmada brings dependencies, and the others wait ([`Probe`]). The plan of the companions removes
+//! the residue of the claims (fact 27). Each step is read off the hub, so the migration may stop anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-pub use super::city::{Decided, Observed, OthersWaiting, Propagation, Questions, RollbackWait, Signal, named};
+pub use super::city::{ClaimsGivenUp, Decided, Observed, Propagation, Questions};
 use super::{
     city::step,
     guard::{self, Guarded},
-    probe::Probe,
+    migration::probe::{Probe, Problem},
     unneeded,
 };
-use crate::plan::management::observed::facts::Phase;
+use crate::plan::management::{
+    drain::{
+        placement_status::{PlacementStatus, Transfer},
+        transfer::{self, Stage},
+    },
+    observed::facts::{Phase, written},
+};
 use crate::{
     api::{
         karmada::{LabelSelector, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
@@ -31,10 +37,12 @@ use crate::{
     plan::{
         Hub, Next, Op, Plan, Write, diff,
         event::{self, Note, Severity},
+        hash,
+        text::named,
     },
 };
 
-/// How many companions an Event names; the others are counted.
+/// Companions that an Event names; the others are counted.
 const MAX_NAMED: usize = 5;
 
 /// Decides the writes for one city.
@@ -48,7 +56,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
 fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     let live = observed.policy.as_deref();
     if live.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
-        return Plan::nothing(); // it is made anew when it is gone, and its event enqueues the city
+        return Plan::nothing(); // it is recreated after its deletion, and that event enqueues the city
     }
     let before = live.map(|policy| Phase::of(&policy.spec));
     let phase = match (observed.propagation, before) {
@@ -58,11 +66,7 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
         {
             Phase::Dependencies
         }
-        (Propagation::Dependencies, Some(Phase::Claims))
-            if matches!(observed.probe, Probe::Elsewhere | Probe::Nobody { .. }) =>
-        {
-            Phase::Claims
-        }
+        (Propagation::Dependencies, Some(Phase::Claims)) if observed.probe == Probe::Wait => Phase::Claims,
         (Propagation::Dependencies, _) | (Propagation::Selectors, Some(Phase::Dependencies)) => Phase::Both,
         (Propagation::Selectors, None | Some(Phase::Claims)) => Phase::Claims,
         (Propagation::Selectors, Some(Phase::Both)) => match rollback(observed, now) {
@@ -70,7 +74,7 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
             Err(wait) => return wait,
         },
     };
-    let Some(guarded) = place(observed, live) else { return Plan::nothing() };
+    let Some(Placed { guarded, is_transfer, record }) = place(observed, live, now) else { return Plan::nothing() };
     let deployments = ResourceSelector {
         api_version: format!("{GROUP}/{VERSION}"),
         kind: "WorkloadDeployment".into(),
@@ -83,7 +87,7 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
         placement: guarded.placement.clone(),
         ..PropagationPolicySpec::default()
     };
-    let mut steps = write(observed, live, &spec, now);
+    let mut steps = write(observed, live, &spec, record.as_ref(), now);
     if !steps.is_empty() {
         steps.extend(notes(observed, live, &spec, guarded.note.as_deref(), now));
     }
@@ -91,115 +95,116 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(live) = live.filter(|_| writes && before != Some(phase)) {
         steps.push(step(observed, live, phase, now));
     }
+    if let Some(live) = live.filter(|_| steps.is_empty()) {
+        steps.extend(report_problem(observed, live, now));
+    }
+    // The turn, and the progress of all companions, are in memory. No event of theirs enqueues the policy.
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
-    // How far all companions are on their way it sees in memory, by itself: it is not called by each of them.
-    let again = if phase == Phase::Both { Next::After(observed.timing.policy_poll) } else { Next::Await };
-    let decided = match (observed.probe, live) {
-        (Probe::Here { unanswered_for, reported: false, misses_later }, Some(live))
-            if waits && unanswered_for >= observed.timing.probe_timeout =>
-        {
-            steps.push(refuse(observed, live, misses_later, now));
-            Plan::until(steps, Next::After(observed.timing.policy_poll)).with([Signal::Refused])
-        }
-        (Probe::Nobody { waited_for, reported: false }, Some(live))
-            if waits && waited_for >= observed.timing.probe_timeout =>
-        {
-            steps.push(nobody_to_ask(observed, live, now));
-            Plan::until(steps, Next::After(observed.timing.policy_poll)).with([Signal::NobodyToAsk])
-        }
-        // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
-        (Probe::Here { .. } | Probe::Elsewhere | Probe::Nobody { .. }, _) if waits => {
-            Plan::until(steps, Next::After(observed.timing.policy_poll))
-        }
-        _ => rollback_wait(observed, live, steps, now),
-    };
-    Plan { next: decided.next.or_sooner(again), ..decided }
+    let is_polled = waits || phase == Phase::Both || is_transfer;
+    Plan::until(steps, if is_polled { Next::After(observed.timing.policy_poll) } else { Next::Await })
 }
 
-/// What keeps the rollback to claims from going on, told where it lasts: once for all policies that wait by then.
-fn rollback_wait(
-    observed: &Observed,
-    live: Option<&PropagationPolicy>,
-    mut steps: Vec<Write<Hub>>,
-    now: Timestamp,
-) -> Decided {
-    let (Some(wait), Some(live)) = (observed.rollback_wait.as_ref().filter(|wait| !wait.reported), live) else {
-        return Plan::writes(steps);
-    };
-    let patience = observed.timing.probe_timeout;
-    if wait.lasted < patience {
-        return Plan::until(steps, Next::After(patience.saturating_sub(wait.lasted)));
-    }
-    let OthersWaiting { count, first } = &wait.others;
-    let here =
-        format!("{}/{} for {}", observed.namespace, observed.city.policy_name(), named(&wait.companions, MAX_NAMED));
-    let all: Vec<&str> = [here.as_str()].into_iter().chain(first.iter().map(String::as_str)).collect();
-    let more = match count.saturating_sub(first.len()) {
-        0 => String::new(),
-        more => format!(" | and {more} more policies"),
-    };
-    let text = format!(
-        "for {} s, the way back to claims has waited at {} of the hub's city policies. They go on bringing data both ways until \
-         each companion is there and claimed by a policy, for whoever has none would lose it; condition \
-         ReferencedDataReady of the deployments says why a companion is not there. Waiting: {}{more}",
-        wait.lasted.as_secs(),
-        count + 1,
-        all.join(" | "),
-    );
-    let note = Note { severity: Severity::Warning, reason: Reason::MigrationWaits, action: "Migrating", text: &text };
-    steps.push(event::on(live, "city-policy", &note, now));
-    Plan::writes(steps).with([Signal::RollbackWaits])
-}
-
-/// The last step back to claims, or the wait before it: what some city loses by it is reported, and stands for a while.
+/// The last step back to claims, or the wait before it. The losses of each city are reported, and the policy keeps the warning
+/// for a while.
 fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
-    match &observed.rollback_impact {
-        None => Ok(Phase::Both),
-        Some((rollback_impact, _)) if rollback_impact.is_empty() => Ok(Phase::Claims),
-        Some((rollback_impact, None)) => Err(warn(observed, rollback_impact, now)),
-        Some((_, Some(reported))) if *reported >= observed.timing.rollback_warning => Ok(Phase::Claims),
-        Some((_, Some(reported))) => {
-            let next = Next::After(observed.timing.rollback_warning.saturating_sub(*reported));
-            Err(Plan::until(Vec::new(), next))
-        }
+    let (Some(impact), Some(live)) = (&observed.rollback_impact, observed.policy.as_deref()) else {
+        return Ok(Phase::Both);
+    };
+    if impact.is_empty() {
+        return Ok(Phase::Claims);
+    }
+    let warning = observed.timing.rollback_warning;
+    let text = format!(
+        "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
+        warning.as_secs(),
+        impact.join("; ")
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
+    match report(live, &note, &json!(impact), now) {
+        Ok(write) => Err(Plan::until(vec![write], Next::After(warning))),
+        Err(reported) => match warning.checked_sub(now.duration_since(reported.at).unsigned_abs()) {
+            Some(left) if !left.is_zero() => Err(Plan::until(Vec::new(), Next::After(left))),
+            _ => Ok(Phase::Claims),
+        },
     }
 }
 
-/// Says that the way to dependencies is not taken. The policy that asked goes on asking, which changes nothing (fact 37).
-fn refuse(observed: &Observed, live: &PropagationPolicy, misses_later: bool, now: Timestamp) -> Write<Hub> {
-    let missed = format!(
-        "Karmada on this hub does not bring what comes later: for {} s, a companion of some deployment has been on the hub \
-         that is not the first of its kind, and is not brought to it. Policies stay with their claims until it is: Karmada \
-         is away, or it is older than 1.15.3 and hears of the first of a kind alone (its issue 6924); condition Federated \
-         of the deployments names the companion",
-        observed.timing.probe_timeout.as_secs(),
-    );
-    let silent = format!(
-        "Karmada on this hub does not bring dependencies: asked {} s ago, no deployment of {} in {} has got all of its \
-         own by its need. Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
-         karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), and apply config/components/federation to the hub",
-        observed.timing.probe_timeout.as_secs(),
-        observed.city,
-        observed.namespace
-    );
-    let text = if misses_later { missed } else { silent };
-    let note = Note { severity: Severity::Warning, reason: Reason::MigrationRefused, action: "Migrating", text: &text };
-    event::on(live, "city-policy", &note, now)
+/// Reports the problem that keeps the policy between claims and dependencies. After a recent write of the policy, Karmada still
+/// has time.
+fn report_problem(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Option<Write<Hub>> {
+    let Observed { namespace, city, rollback_waits, timing, .. } = observed;
+    let timeout = timing.probe_timeout.as_secs();
+    let is_settled =
+        written(&live.metadata, None).is_none_or(|at| now.duration_since(at).unsigned_abs() >= timing.probe_timeout);
+    let (reason, text) = match observed.problem {
+        Some(Problem::MissesLater) => (
+            Reason::MigrationRefused,
+            format!(
+                "Karmada on this hub does not bring what comes later: for {timeout} s, a companion of a deployment has \
+                 been on the hub that is not the first of its kind, and is not delivered. Policies keep their claims \
+                 until it is. Either Karmada is away, or it is older than 1.15.3 and only notices the first of a kind \
+                 (its issue 6924). Condition Federated of the deployments names the companion"
+            ),
+        ),
+        Some(Problem::Unanswered) => (
+            Reason::MigrationRefused,
+            format!(
+                "Karmada on this hub does not bring dependencies: asked {timeout} s ago, it has not brought all \
+                 companions of any deployment of {city} in {namespace}. Policies keep their claims until it does. \
+                 Enable the feature gate PropagateDeps of karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), \
+                 and apply config/components/federation to the hub"
+            ),
+        ),
+        Some(Problem::NobodyToAsk) if is_settled => (
+            Reason::MigrationWaits,
+            format!(
+                "for {timeout} s, Karmada on this hub could not be asked whether it brings dependencies: no policy on \
+                 its way has a deployment that it claims, that is scheduled to a cluster, and whose companions are on \
+                 the hub. Policies are not changed until one has. Condition Federated of the deployments says what is \
+                 missing"
+            ),
+        ),
+        None if is_settled && !rollback_waits.is_empty() => (
+            Reason::MigrationWaits,
+            format!(
+                "for {timeout} s, the way back to claims has waited for {}. This policy brings data both ways until \
+                 each companion is there and claimed by a policy, because an unclaimed one would be lost. Condition \
+                 ReferencedDataReady of the deployments says why a companion is not there",
+                named(rollback_waits, MAX_NAMED)
+            ),
+        ),
+        Some(Problem::NobodyToAsk) | None => return None,
+    };
+    let note = Note { severity: Severity::Warning, reason, action: "Migrating", text: &text };
+    report(live, &note, &json!(observed.problem), now).ok()
 }
 
-/// Says that the way to dependencies waits, because Karmada cannot answer anybody.
-fn nobody_to_ask(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
-    let text = format!(
-        "for {} s, Karmada on this hub could not be asked whether it brings dependencies: no policy that is on its way has \
-         a deployment that it claims, that is scheduled to a cluster, and whose companions are on the hub. Policies stay as \
-         they are until one has; condition Federated of the deployments says what is lacking",
-        observed.timing.probe_timeout.as_secs(),
-    );
-    let note = Note { severity: Severity::Warning, reason: Reason::MigrationWaits, action: "Migrating", text: &text };
-    event::on(live, "city-policy", &note, now)
+/// The last report about the migration, as a policy records it.
+#[derive(Serialize, Deserialize)]
+struct Reported {
+    at: Timestamp,
+    reason: String,
+    /// Digest of the reason and the subject.
+    digest: String,
 }
 
-/// The selectors of companions: those that stand, or the Go operator's.
+/// Reports something about the migration on a policy, and records that there.
+///
+/// # Errors
+/// The record, if this report was the last one.
+fn report(live: &PropagationPolicy, note: &Note<'_>, subject: &Value, now: Timestamp) -> Result<Write<Hub>, Reported> {
+    let digest = hash::digest(&json!([note.reason.as_str(), subject]));
+    let last = live.annotations().get(annotation::MIGRATION_REPORTED);
+    let last: Option<Reported> = last.and_then(|text| serde_json::from_str(text).ok());
+    if let Some(last) = last.filter(|last| last.digest == digest) {
+        return Err(last);
+    }
+    let record = json!(Reported { at: now, reason: note.reason.as_str().to_owned(), digest }).to_string();
+    let patch = json!({ "metadata": { "annotations": { annotation::MIGRATION_REPORTED: record } } });
+    Ok(Write::amend(manager::CITY_POLICY, patch, live).telling(event::on(live, "city-policy", note, now)))
+}
+
+/// The selectors of companions: the present ones, or the Go operator's.
 fn companions(observed: &Observed, phase: Phase) -> Vec<ResourceSelector> {
     if phase == Phase::Dependencies {
         return Vec::new();
@@ -219,40 +224,56 @@ fn companions(observed: &Observed, phase: Phase) -> Vec<ResourceSelector> {
     SourceKind::ALL.map(selector).into()
 }
 
-/// Says what some city will lose, before it does (fact 28).
-fn warn(observed: &Observed, rollback_impact: &[String], now: Timestamp) -> Decided {
-    let Some(live) = observed.policy.as_deref() else { return Plan::nothing() };
-    let text = format!(
-        "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
-        observed.timing.rollback_warning.as_secs(),
-        rollback_impact.join("; ")
-    );
-    let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
-    let event = event::on(live, "city-policy", &note, now);
-    Plan::until(vec![event], Next::After(observed.timing.rollback_warning)).with([Signal::Warned])
+/// Target of a policy's city, and the record of its transfer.
+struct Placed {
+    guarded: Guarded,
+    /// True if the policy asks for a transfer, which also depends on time.
+    is_transfer: bool,
+    /// The record of the transfer. `None` if it does not change.
+    record: Option<transfer::Next>,
 }
 
-/// Where the policy is to send the city; nothing while it is not known where the city is and nothing stands: a policy
-/// without its guard would be obeyed at once. What is on its way is not crossed by another word.
-fn place(observed: &Observed, live: Option<&PropagationPolicy>) -> Option<Guarded> {
+/// Returns the target of the policy's city. `None` if the place of the city is unknown and the policy does not exist: Karmada
+/// would obey a policy without its guard at once. Until the scheduler has done what the policy asks for, the target only
+/// changes if nothing has moved yet.
+fn place(observed: &Observed, live: Option<&PropagationPolicy>, now: Timestamp) -> Option<Placed> {
     let standing = live.map(|policy| policy.spec.placement.without_tolerations());
-    let standing = standing.as_ref();
-    let is_crossed = |place: &guard::Observed, placement| observed.guard && guard::is_revoked(placement, place);
-    match (&observed.place, standing) {
-        (Some(place), Some(standing)) if place.under_way && !is_crossed(place, standing) => {
-            Some(Guarded { placement: standing.clone(), note: None })
+    let kept = |placement| {
+        let is_transfer = live.is_some_and(|policy| Transfer::of(policy, now).is_some());
+        Placed { guarded: Guarded { placement, note: None }, is_transfer, record: None }
+    };
+    let Some(place) = &observed.place else { return standing.map(kept) };
+    let status = live.map(|policy| PlacementStatus::of_policy(policy, now)).unwrap_or_default();
+    let status = PlacementStatus { on: place.shares.clone(), ..status };
+    let (namespace, city, timing) = (observed.namespace.as_str(), &observed.city, &observed.timing);
+    let (clusters, instruction) = (&place.clusters, &place.instruction);
+    let context = transfer::Context { namespace, city, clusters, instruction, timing, now };
+    let interrupted = if live.is_none() && observed.guard { transfer::interrupted(&status, &context) } else { None };
+    let status = PlacementStatus { transfer: status.transfer.or(interrupted), ..status };
+    let next = observed.guard.then(|| transfer::next(&status, &context));
+    let asks = |next: &transfer::Next| next.transfer.as_ref().map(|of| of.route.clone());
+    let is_recalled = next.as_ref().is_some_and(|next| {
+        let stands = status.transfer.as_ref().map(|of| of.route.clone());
+        status.stage() == Stage::Requested && !place.on.is_empty() && asks(next) != stands
+    });
+    match (next, standing) {
+        (_, Some(standing)) if place.under_way && !is_recalled => {
+            Some(Placed { record: transfer::waiting(&status, &context), ..kept(standing) })
         }
-        (Some(place), _) if observed.guard => Some(guard::decide(&observed.city, &observed.spellings, standing, place)),
-        (Some(place), _) => {
-            let placement = guard::plain(&observed.city, &observed.spellings, &place.clusters);
-            Some(Guarded { placement, note: None })
+        (Some(next), standing) => {
+            let transfer = next.transfer.as_ref();
+            let guarded = guard::decide(city, &observed.spellings, standing.as_ref(), place, transfer);
+            Some(Placed { guarded, is_transfer: transfer.is_some(), record: Some(next) })
         }
-        (None, Some(standing)) => Some(Guarded { placement: standing.clone(), note: None }),
-        (None, None) => None,
+        (None, _) => {
+            let placement = guard::plain(city, &observed.spellings, clusters);
+            let record = transfer::Next { transfer: None, failed: BTreeMap::new() };
+            Some(Placed { guarded: Guarded { placement, note: None }, is_transfer: false, record: Some(record) })
+        }
     }
 }
 
-/// The spellings that the policy's deployments have; the canonical one while there are none.
+/// The spellings of the policy's deployments; the canonical one if there are no deployments.
 fn spellings(observed: &Observed) -> BTreeSet<String> {
     if observed.spellings.is_empty() {
         return [observed.city.as_str().to_owned()].into();
@@ -260,17 +281,18 @@ fn spellings(observed: &Observed) -> BTreeSet<String> {
     observed.spellings.clone()
 }
 
-/// The writes that give the policy this spec. The spec is ours as a whole, but for tolerations and a suspension: what else
-/// stands there goes, whoever wrote it, which an apply cannot do, so that a patch comes first; with it goes what is said of a
-/// drain that failed. The apply does not wait for the patch: what somebody else puts back each time holds up nothing of ours.
+/// The writes that give the policy this spec. The operator owns the whole spec, except for tolerations and a suspension. An apply
+/// cannot remove foreign fields, so a patch comes first. It also updates the annotations. The apply does not wait for the patch: a
+/// field that another client restores each time does not block it.
 fn write(
     observed: &Observed,
     live: Option<&PropagationPolicy>,
     spec: &PropagationPolicySpec,
+    record: Option<&transfer::Next>,
     now: Timestamp,
 ) -> Vec<Write<Hub>> {
     let labels = json!({ label::MANAGED_BY: meta::MANAGED_BY });
-    let patched = live.and_then(|live| patch(observed, live, spec, &labels, now));
+    let patched = live.and_then(|live| patch(observed, live, spec, record, now));
     let live = patched.as_ref().map(|(_, live)| live).or(live);
     let fields = json!({ "metadata": { "labels": labels }, "spec": spec });
     let name = observed.city.policy_name();
@@ -278,30 +300,29 @@ fn write(
     patched.iter().map(|(patch, _)| patch.clone()).chain(apply).collect()
 }
 
-/// The patch that takes away what is somebody else's, and the policy as it stands after it.
+/// The patch that removes foreign fields and updates annotations, and the policy after it.
 fn patch(
     observed: &Observed,
     live: &PropagationPolicy,
     spec: &PropagationPolicySpec,
-    labels: &Value,
+    record: Option<&transfer::Next>,
     now: Timestamp,
 ) -> Option<(Write<Hub>, PropagationPolicy)> {
-    let failed = observed.place.as_ref().map(|place| place.failed.as_ref());
-    let failed = failed.filter(|failed| live.annotations().get(annotation::DRAIN_FAILED) != *failed);
+    let annotations = changed_annotations(observed, live, spec, record);
     let standing = live.spec.placement.without_tolerations();
     let foreign = &live.spec.others;
-    if standing == spec.placement && foreign.is_empty() && failed.is_none() {
+    if standing == spec.placement && foreign.is_empty() && annotations.is_empty() {
         return None;
     }
-    let mut patch = json!({ "metadata": { "labels": labels } });
+    let mut patch = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } } });
     if standing != spec.placement {
         patch["spec"]["placement"] = diff::merge_patch(&json!(standing), &json!(spec.placement));
     }
     for field in foreign.keys() {
         patch["spec"][field] = Value::Null;
     }
-    if let Some(failed) = failed {
-        patch["metadata"]["annotations"] = json!({ annotation::DRAIN_FAILED: failed });
+    if !annotations.is_empty() {
+        patch["metadata"]["annotations"] = annotations.into();
     }
     let mut patched = live.clone();
     patched.labels_mut().insert(label::MANAGED_BY.into(), meta::MANAGED_BY.into());
@@ -311,7 +332,35 @@ fn patch(
     Some((told.map_or(write.clone(), |told| write.telling(told)), patched))
 }
 
-/// Says that what somebody else wrote into a policy is removed.
+/// Our annotations that have to change: records of transfers, and of waits that are over.
+fn changed_annotations(
+    observed: &Observed,
+    live: &PropagationPolicy,
+    spec: &PropagationPolicySpec,
+    record: Option<&transfer::Next>,
+) -> Map<String, Value> {
+    let of_transfer = record.map(|record| {
+        let failed = (!record.failed.is_empty()).then(|| json!(record.failed).to_string());
+        let transfer = record.transfer.as_ref().map(Transfer::recorded);
+        [(annotation::DRAIN_FAILED, failed), (annotation::DRAIN_TRANSFER, transfer)]
+    });
+    let end = match observed.propagation {
+        Propagation::Dependencies => Phase::Dependencies,
+        Propagation::Selectors => Phase::Claims,
+    };
+    // A warning of lost data ends with the rollback: another rollback warns again.
+    let reported = live.annotations().get(annotation::MIGRATION_REPORTED);
+    let reported: Option<Reported> = reported.and_then(|text| serde_json::from_str(text).ok());
+    let is_called_off = observed.propagation == Propagation::Dependencies
+        && reported.is_some_and(|last| Reason::DataWillBeLost.as_str() == last.reason);
+    let is_over = Phase::of(spec) == end || is_called_off;
+    let is_at_end = is_over.then_some((annotation::MIGRATION_REPORTED, None));
+    let wanted = of_transfer.into_iter().flatten().chain(is_at_end).chain([(annotation::UNNEEDED_SINCE, None)]);
+    let changed = wanted.filter(|(key, value)| live.annotations().get(*key) != value.as_ref());
+    changed.map(|(key, value)| (key.to_owned(), json!(value))).collect()
+}
+
+/// Reports that a foreign field of a policy is removed.
 fn removed(live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
     let fields: Vec<String> = live.spec.others.keys().map(|field| format!("spec.{field}")).collect();
     let text = format!(
@@ -325,7 +374,7 @@ fn removed(live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
     event::on(live, "city-policy", &note, now)
 }
 
-/// What is said on the policy about a placement or selector that is written now.
+/// Events about a placement or selector that is written now.
 fn notes(
     observed: &Observed,
     live: Option<&PropagationPolicy>,

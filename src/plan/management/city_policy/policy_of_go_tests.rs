@@ -1,26 +1,28 @@
-//! City policies that the Go operator has written and that nobody needs any more.
+//! City policies of the Go operator without deployments.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 
-/// Seen once in many runs: the last deployment of a city left before its policy, as the Go operator had written it, was taken
-/// over, and the policy stayed for ever with what it claimed.
+/// If the last deployment was deleted before the operator had adopted the Go operator's policy, the policy and its claims stayed
+/// forever.
 #[test]
-fn a_policy_of_go_that_nobody_needs_goes_and_one_that_has_but_its_name_stays() {
+fn unneeded_policy_of_the_go_operator_is_deleted_and_a_namesake_kept() {
     let dfw = dfw();
-    let go = of_go();
-    let decided = |policy: &PropagationPolicy, claimed, unneeded_for| {
-        plan(&Observed { claimed, unneeded_for, ..observed(&dfw, Some(policy)) }, NOW)
-    };
+    let mut go = of_go();
+    go.metadata.creation_timestamp = Some(Time(NOW));
+    let decided =
+        |policy: &PropagationPolicy, claimed, now| plan(&Observed { claimed, ..observed(&dfw, Some(policy)) }, now);
     let grace = Timing::default().policy_claim_release;
-    let steps = |policy: &PropagationPolicy, claimed| decided(policy, claimed, grace).steps;
-    let dropped = after(Some(&go), &decided(&go, 1, Duration::ZERO).steps[0]);
+    let steps = |policy: &PropagationPolicy, claimed| decided(policy, claimed, NOW + grace).steps;
+    let dropped = after(Some(&go), &decided(&go, 1, NOW).steps[0]);
     assert_eq!(Phase::of(&dropped.spec), Phase::Dependencies);
-    for (policy, unneeded_for) in [(&go, grace), (&dropped, Duration::ZERO)] {
-        let steps = decided(policy, 0, unneeded_for).steps;
+    for policy in [&go, &dropped] {
+        let steps = steps(policy, 0);
         assert!(matches!(steps[..], [Write { op: Op::Delete { .. }, .. }]), "{policy:?}");
     }
-    // Seen in the suites: one that was written a moment before its first deployment was taken away.
-    let early = decided(&go, 0, grace / 4);
+    // The operator deleted a policy that was written shortly before its first deployment.
+    let early = decided(&go, 0, NOW + grace / 4);
     assert!(early.steps.is_empty() && early.next == Next::After(grace / 4 * 3), "{early:?}");
     let edits: [fn(&mut PropagationPolicy); 5] = [
         |policy| policy.metadata.name = Some("city-ord".into()),

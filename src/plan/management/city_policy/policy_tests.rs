@@ -4,12 +4,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::names::CityCode;
-use crate::plan::{
-    Op, Shared,
-    management::{city_policy::unneeded::Unneeded, observed::cluster::ClusterFacts},
-    recorded::recorded,
-};
-use crate::timing::{Timing, some_moment};
+use crate::plan::{Op, Shared, management::observed::cluster::ClusterFacts, recorded::recorded};
+use crate::timing::Timing;
 
 #[path = "policy_moves_tests.rs"]
 mod moves;
@@ -34,12 +30,11 @@ fn observed(city: &CityCode, policy: Option<&PropagationPolicy>) -> Observed {
         guard: false,
         delivered_by_dependency: false,
         claimed: 0,
-        unneeded_for: Duration::ZERO,
-        wait_is_reported: false,
         propagation: Propagation::Dependencies,
         probe: Probe::Passed,
+        problem: None,
         rollback_impact: None,
-        rollback_wait: None,
+        rollback_waits: Vec::new(),
         timing: Timing::default(),
     }
 }
@@ -48,7 +43,7 @@ fn dfw() -> CityCode {
     CityCode::parse("dfw").unwrap()
 }
 
-/// The policy as it stands after this write.
+/// The policy after this write.
 fn after(live: Option<&PropagationPolicy>, write: &Write<Hub>) -> PropagationPolicy {
     let mut policy = live.map_or_else(|| json!({}), |live| json!(live));
     overlay(&mut policy, &write.op.asked().unwrap());
@@ -77,7 +72,7 @@ fn held(city: &CityCode) -> PropagationPolicy {
 }
 
 #[test]
-fn it_comes_with_the_first_and_goes_with_the_last() {
+fn policy_exists_from_the_first_deployment_to_the_last() {
     let dfw = dfw();
     let policy = held(&dfw);
     assert!(policy.spec.propagate_deps && policy.spec.resource_selectors.len() == 1);
@@ -97,7 +92,7 @@ fn it_comes_with_the_first_and_goes_with_the_last() {
 }
 
 #[test]
-fn a_namesake_of_somebody_else_is_left_alone() {
+fn policy_of_another_owner_with_the_same_name_is_not_changed() {
     let dfw = dfw();
     let mut policy = held(&dfw);
     policy.metadata.labels = None;
@@ -105,26 +100,28 @@ fn a_namesake_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn it_waits_for_companions_that_it_claims_and_not_for_ever() {
+fn unneeded_policy_with_claims_waits_until_its_timeout() {
     let dfw = dfw();
-    let policy = held(&dfw);
-    let claimed = Observed { claimed: 2, ..observed(&dfw, Some(&policy)) };
-    let waits = plan(&claimed, NOW);
-    assert!(
-        waits.steps.is_empty() && waits.next == Next::After(Timing::default().policy_poll) && waits.signals.is_empty()
-    );
-    let reported = plan(&Observed { unneeded_for: Timing::default().policy_poll, ..claimed }, NOW);
-    assert!(
-        reported.signals == [Signal::Waits]
-            && format!("{:?}", reported.steps).contains("2 companion(s) are still claimed"),
-        "{reported:?}"
-    );
-    let claimed = Observed { claimed: 2, wait_is_reported: true, ..observed(&dfw, Some(&policy)) };
-    let quiet = plan(&Observed { unneeded_for: Timing::default().policy_poll, ..claimed }, NOW);
-    assert!(quiet.steps.is_empty() && quiet.next == Next::After(Timing::default().policy_poll), "once is enough");
-    let claimed = Observed { claimed: 2, wait_is_reported: true, ..observed(&dfw, Some(&policy)) };
-    let late = plan(&Observed { unneeded_for: Timing::default().policy_claim_release, ..claimed }, NOW);
-    assert!(late.signals == [Signal::GaveUp] && late.steps.len() == 2, "reported, and gone: {late:?}");
+    let (policy, timing) = (held(&dfw), Timing::default());
+    let look =
+        |policy: &PropagationPolicy, claimed, now| plan(&Observed { claimed, ..observed(&dfw, Some(policy)) }, now);
+    let (poll, second) = (Next::After(timing.policy_poll), Duration::from_secs(1));
+    let begins = look(&policy, 2, NOW);
+    assert_eq!((begins.steps.len(), begins.next), (1, poll));
+    let told = format!("{:?}", begins.steps[0].told());
+    assert!(told.contains("AwaitingCompanions") && told.contains("2 companion(s) are still claimed"), "{told}");
+    let waiting = after(Some(&policy), &begins.steps[0]);
+    let late = NOW + timing.policy_claim_release;
+    let quiet = look(&waiting, 2, late - second);
+    assert!(quiet.steps.is_empty() && quiet.next == poll, "once is enough: {quiet:?}");
+    let gives_up = look(&waiting, 2, late);
+    assert!(gives_up.signals == [ClaimsGivenUp] && gives_up.steps.len() == 2, "reported, and gone: {gives_up:?}");
+    let released = look(&waiting, 0, late - second);
+    assert!(matches!(released.steps[..], [Write { op: Op::Delete { .. }, .. }]), "{released:?}");
+    let needed = plan(&Observed { wanted: true, ..observed(&dfw, Some(&waiting)) }, NOW).steps;
+    let needed = after(Some(&waiting), &needed[0]);
+    assert!(!needed.annotations().contains_key(annotation::UNNEEDED_SINCE), "it is needed again");
+    assert!(look(&needed, 2, late).signals.is_empty(), "its time begins anew");
 }
 
 /// A policy as the Go operator wrote it.
@@ -146,7 +143,7 @@ fn of_go() -> PropagationPolicy {
 }
 
 #[test]
-fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_away() {
+fn policy_of_the_go_operator_moves_to_dependencies_in_safe_steps() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, delivered_by_dependency: bool| {
         plan(&Observed { wanted: true, delivered_by_dependency, ..observed(&dfw, Some(policy)) }, NOW).steps
@@ -167,9 +164,9 @@ fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_aw
     assert!(look(&done, true).is_empty() && look(&done, false).is_empty());
 }
 
-/// When the last deployment of a city leaves in the middle of the way, nobody will lead its policy to the end of it.
+/// If the last deployment of a city is deleted during the migration, its policy does not finish the migration.
 #[test]
-fn a_policy_that_nobody_needs_selects_companions_no_more_before_it_waits_for_their_release() {
+fn unneeded_policy_drops_companion_selectors_before_it_waits() {
     let dfw = dfw();
     let held = held(&dfw);
     let mut claims = of_go();
@@ -177,8 +174,7 @@ fn a_policy_that_nobody_needs_selects_companions_no_more_before_it_waits_for_the
     let mut both = claims.clone();
     both.spec.propagate_deps = true;
     for policy in [&claims, &both] {
-        let unneeded =
-            || Observed { claimed: 1, unneeded_for: Duration::from_hours(1), ..observed(&dfw, Some(policy)) };
+        let unneeded = || Observed { claimed: 1, ..observed(&dfw, Some(policy)) };
         let steps = plan(&unneeded(), NOW).steps;
         let dropped = after(Some(policy), &steps[0]);
         assert_eq!((Phase::of(&dropped.spec), dropped.spec.resource_selectors.len()), (Phase::Dependencies, 1));
@@ -188,60 +184,64 @@ fn a_policy_that_nobody_needs_selects_companions_no_more_before_it_waits_for_the
         assert!(plan(&waits, NOW).steps.is_empty());
         let released = plan(&observed(&dfw, Some(&dropped)), NOW).steps;
         assert!(matches!(released[..], [Write { op: Op::Delete { .. }, .. }]), "{released:?}");
-        // Back to claims, they pass to another policy when it goes.
-        let back = Observed { propagation: Propagation::Selectors, ..unneeded() };
-        assert_eq!(plan(&back, NOW).signals, [Signal::GaveUp]);
+        // On the rollback, the claims pass to another policy when this one is deleted.
+        let back = plan(&Observed { propagation: Propagation::Selectors, ..unneeded() }, NOW).steps;
+        assert_eq!(after(Some(policy), &back[0]).spec, policy.spec);
     }
 }
 
 #[test]
-fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
+fn policy_keeps_its_claims_until_it_may_ask_and_both_until_the_answer() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, probe: Probe| {
         plan(&Observed { wanted: true, delivered_by_dependency: true, probe, ..observed(&dfw, Some(policy)) }, NOW)
     };
-    let of = |seconds, reported, misses_later| Probe::Here {
-        unanswered_for: Duration::from_secs(seconds),
-        reported,
-        misses_later,
-    };
-    let asking = |seconds, reported| of(seconds, reported, false);
+    let poll = Next::After(Timing::default().policy_poll);
     let old = of_go();
-    let waiting = look(&old, Probe::Elsewhere);
+    let waiting = look(&old, Probe::Wait);
     let adopted = after(Some(&old), &waiting.steps[0]);
-    assert_eq!(
-        (Phase::of(&adopted.spec), waiting.next),
-        (Phase::Claims, Next::After(Timing::default().policy_poll)),
-        "taken over, not moved"
-    );
-    assert!(look(&adopted, Probe::Elsewhere).steps.is_empty());
-    let both = after(Some(&old), &look(&old, asking(0, false)).steps[0]);
+    assert_eq!((Phase::of(&adopted.spec), waiting.next), (Phase::Claims, poll), "taken over, not changed");
+    assert!(look(&adopted, Probe::Wait).steps.is_empty());
+    let both = after(Some(&old), &look(&old, Probe::Ask).steps[0]);
     assert_eq!(Phase::of(&both.spec), Phase::Both);
-    // Served by need as it may seem, nothing is dropped without an answer.
-    let cases = [(0, false, 0), (29, false, 0), (30, false, 1), (31, true, 0)];
-    for (seconds, reported, steps) in cases {
-        let decision = look(&both, asking(seconds, reported));
-        let signals = if steps == 1 { vec![Signal::Refused] } else { vec![] };
-        assert_eq!((decision.steps.len(), decision.signals), (steps, signals), "{seconds} {reported}");
-        assert_eq!(decision.next, Next::After(Timing::default().policy_poll));
+    for probe in [Probe::Ask, Probe::Wait] {
+        assert_eq!(
+            (look(&both, probe).steps.len(), look(&both, probe).next),
+            (0, poll),
+            "nothing goes without an answer"
+        );
     }
-    for (misses_later, says) in [(false, "enable the feature gate"), (true, "its issue 6924")] {
-        let told = format!("{:?}", look(&both, of(30, false, misses_later)).steps);
-        assert!(told.contains("MigrationRefused") && told.contains(says), "{told}");
-    }
-    // Nobody can be asked: it waits where it is, and says so once.
-    for (seconds, reported, steps) in [(0, false, 0), (30, false, 1), (31, true, 0)] {
-        let probe = Probe::Nobody { waited_for: Duration::from_secs(seconds), reported };
-        for standing in [&adopted, &both] {
-            let decision = look(standing, probe);
-            let signals = if steps == 1 { vec![Signal::NobodyToAsk] } else { vec![] };
-            assert_eq!((decision.steps.len(), &decision.signals), (steps, &signals), "{seconds} {reported}");
-            assert_eq!(decision.next, Next::After(Timing::default().policy_poll));
-        }
-    }
-    let waits = Probe::Nobody { waited_for: Duration::from_secs(30), reported: false };
-    assert!(format!("{:?}", look(&adopted, waits).steps).contains("MigrationWaits"));
     assert_eq!(Phase::of(&after(Some(&both), &look(&both, Probe::Passed).steps[0]).spec), Phase::Dependencies);
+}
+
+#[test]
+fn problem_of_the_migration_is_reported_once() {
+    let dfw = dfw();
+    let mut policy = after(Some(&of_go()), &plan(&migrating(&dfw, &of_go(), None), NOW).steps[0]);
+    let cases = [
+        (Problem::Unanswered, "MigrationRefused", "Enable the feature gate"),
+        (Problem::MissesLater, "MigrationRefused", "its issue 6924"),
+        (Problem::NobodyToAsk, "MigrationWaits", "could not be asked"),
+    ];
+    for (problem, reason, says) in cases {
+        let look = |policy: &PropagationPolicy| plan(&migrating(&dfw, policy, Some(problem)), NOW).steps;
+        let steps = look(&policy);
+        let [record] = &steps[..] else { panic!("{problem:?}: {steps:?}") };
+        let told = format!("{:?}", record.told());
+        assert!(told.contains(reason) && told.contains(says), "{told}");
+        policy = after(Some(&policy), record);
+        assert!(look(&policy).is_empty(), "{problem:?} is reported once");
+    }
+    let passed = Observed { probe: Probe::Passed, delivered_by_dependency: true, ..migrating(&dfw, &policy, None) };
+    let both = after(Some(&policy), &plan(&passed, NOW).steps[0]);
+    let done = Observed { policy: Some(Shared::from(both.clone())), ..passed };
+    let done = after(Some(&both), &plan(&done, NOW).steps[0]);
+    assert!(!done.annotations().contains_key(annotation::MIGRATION_REPORTED), "the record goes with the migration");
+}
+
+/// A policy with claims that waits for an answer.
+fn migrating(city: &CityCode, policy: &PropagationPolicy, problem: Option<Problem>) -> Observed {
+    Observed { wanted: true, probe: Probe::Wait, problem, ..observed(city, Some(policy)) }
 }
 
 /// A city that is on these clusters; all carry its label.
@@ -254,7 +254,7 @@ fn on(names: &[&str]) -> guard::Observed {
 }
 
 #[test]
-fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
+fn plain_policy_gets_and_loses_its_guard_in_place() {
     let dfw = dfw();
     let policy = held(&dfw);
     let look = |policy: &PropagationPolicy, place: Option<guard::Observed>, guard: bool| {
@@ -272,17 +272,17 @@ fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
 }
 
 #[test]
-fn a_policy_of_the_go_operator_is_ours_from_the_first_write_on() {
+fn policy_of_the_go_operator_gets_our_label_with_the_first_write() {
     let dfw = dfw();
     let seen = Observed { wanted: true, place: Some(on(&["cell-dfw"])), guard: true, ..observed(&dfw, Some(&of_go())) };
     let adopted = after(Some(&of_go()), &plan(&seen, NOW).steps[0]);
-    // The last deployment goes before anybody looks again.
+    // The last deployment is deleted before the next reconcile.
     let steps = plan(&Observed { wanted: false, ..observed(&dfw, Some(&adopted)) }, NOW).steps;
     assert!(matches!(steps[..], [Write { op: Op::Delete { .. }, .. }]), "it is not left behind: {steps:?}");
 }
 
 #[test]
-fn nothing_is_sent_anywhere_while_nobody_knows_where_the_city_is() {
+fn policy_is_not_changed_while_the_place_of_the_city_is_unknown() {
     let dfw = dfw();
     for (copies, guard) in [(0, true), (1, true), (1, false)] {
         let lost = Observed { wanted: true, copies, guard, place: None, ..observed(&dfw, None) };
@@ -292,14 +292,14 @@ fn nothing_is_sent_anywhere_while_nobody_knows_where_the_city_is() {
 }
 
 #[test]
-fn the_placement_is_ours_as_a_whole() {
+fn placement_foreign_fields_are_removed() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy| {
         let place = Some(on(&["cell-dfw"]));
         plan(&Observed { wanted: true, place, guard: true, ..observed(&dfw, Some(policy)) }, NOW).steps
     };
     let guarded = after(Some(&held(&dfw)), &look(&held(&dfw))[0]);
-    // A cluster that an earlier drain left out, and what somebody added by hand.
+    // A cluster that an earlier drain left out, and a field that a user added.
     let mut edited = json!(guarded);
     edited["spec"]["placement"]["clusterAffinities"][0]["exclude"] = json!(["cell-dfw"]);
     edited["spec"]["placement"]["spreadConstraints"] = json!([{ "spreadByField": "cluster", "maxGroups": 2 }]);
@@ -312,9 +312,9 @@ fn the_placement_is_ours_as_a_whole() {
     assert!(look(&mended).is_empty());
 }
 
-/// Found on real Karmada: with `preserveResourcesOnDeletion`, set by hand, a deleted Secret stayed on the cell for ever.
+/// With `preserveResourcesOnDeletion` from a user, a deleted Secret stayed on the cell forever.
 #[test]
-fn a_field_that_decides_over_what_the_policy_claims_is_removed_and_told() {
+fn policy_foreign_spec_field_is_removed_and_reported() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy| {
         let place = Some(on(&["cell-dfw"]));
@@ -337,7 +337,7 @@ fn a_field_that_decides_over_what_the_policy_claims_is_removed_and_told() {
         ("failover", json!({ "cluster": { "purgeMode": "Directly" } }), true),
         ("dependentOverrides", json!(["o"]), true),
         ("schedulePriority", json!({ "priorityClassSource": "KubePriorityClass" }), true),
-        // Asked for on purpose, and reported on each deployment.
+        // A suspension is intended, and each deployment reports it.
         ("suspension", json!({ "dispatching": true }), false),
     ] {
         let mut edited = json!(ours);
@@ -353,7 +353,7 @@ fn a_field_that_decides_over_what_the_policy_claims_is_removed_and_told() {
 }
 
 #[test]
-fn tolerations_in_a_policy_are_left_to_whoever_writes_them() {
+fn policy_tolerations_of_other_clients_are_kept() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, holder: &str| {
         plan(&Observed { wanted: true, place: Some(on(&[holder])), guard: true, ..observed(&dfw, Some(policy)) }, NOW)
@@ -371,9 +371,9 @@ fn tolerations_in_a_policy_are_left_to_whoever_writes_them() {
     assert_eq!(moved.spec.placement.others["clusterTolerations"], tolerations);
 }
 
-/// Found by reading: what a mutating policy of the hub put back each time kept a second spelling from ever being selected.
+/// A field that a mutating policy restored each time kept a second spelling from ever being selected.
 #[test]
-fn a_field_that_comes_back_each_time_holds_up_no_other_change_of_the_policy() {
+fn policy_field_restored_by_another_client_does_not_block_other_changes() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, spelt: &[&str]| {
         let spellings = spelt.iter().map(|one| (*one).to_owned()).collect();
@@ -392,7 +392,7 @@ fn a_field_that_comes_back_each_time_holds_up_no_other_change_of_the_policy() {
 }
 
 #[test]
-fn every_spelling_of_a_city_is_selected_and_several_are_told_once() {
+fn policy_selects_every_spelling_and_reports_several_once() {
     let dfw = dfw();
     let spellings = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<BTreeSet<String>>();
     let look = |policy: Option<&PropagationPolicy>, spelt: &[&str], label: &str| {
@@ -421,40 +421,37 @@ fn every_spelling_of_a_city_is_selected_and_several_are_told_once() {
 }
 
 #[test]
-fn the_way_back_to_claims_names_what_will_be_lost_before_it_is() {
+fn rollback_to_claims_reports_losses_before_they_happen() {
     let dfw = dfw();
-    let look = |policy: &PropagationPolicy, rollback_impact: Option<(Vec<String>, Option<Duration>)>| {
+    let look_at = |policy: &PropagationPolicy, rollback_impact: Option<Vec<String>>, now| {
         let propagation = Propagation::Selectors;
-        plan(&Observed { wanted: true, propagation, rollback_impact, ..observed(&dfw, Some(policy)) }, NOW)
+        plan(&Observed { wanted: true, propagation, rollback_impact, ..observed(&dfw, Some(policy)) }, now)
     };
+    let look = |policy: &PropagationPolicy, impact: Option<Vec<String>>| look_at(policy, impact, NOW);
     let policy = held(&dfw);
     let first = look(&policy, None).steps;
     let both = after(Some(&policy), &first[0]);
     assert_eq!((Phase::of(&both.spec), both.spec.resource_selectors.len()), (Phase::Both, 3));
     assert!(look(&both, None).steps.is_empty(), "what would be lost is not known yet");
-    let rollback_impact = vec!["ord loses Secret/db".to_owned()];
-    let warning = look(&both, Some((rollback_impact.clone(), None)));
-    assert!(warning.signals == [Signal::Warned] && format!("{:?}", warning.steps).contains("ord loses Secret/db"));
-    assert!(look(&both, Some((rollback_impact.clone(), Some(Duration::from_secs(1))))).steps.is_empty());
-    let done =
-        after(Some(&both), &look(&both, Some((rollback_impact, Some(Timing::default().rollback_warning)))).steps[0]);
+    let impact = vec!["ord loses Secret/db".to_owned()];
+    let warning = look(&both, Some(impact.clone())).steps;
+    assert!(format!("{:?}", warning[0].told()).contains("ord loses Secret/db"), "{warning:?}");
+    let warned = after(Some(&both), &warning[0]);
+    let stands = Timing::default().rollback_warning;
+    assert!(look_at(&warned, Some(impact.clone()), NOW + stands / 2).steps.is_empty());
+    // A rollback that was called off warns again.
+    let called_off = plan(&Observed { wanted: true, ..observed(&dfw, Some(&warned)) }, NOW + stands / 2).steps;
+    let called_off = called_off.iter().fold(warned.clone(), |policy, write| after(Some(&policy), write));
+    assert!(!called_off.annotations().contains_key(annotation::MIGRATION_REPORTED));
+    let more = vec!["dfw loses Secret/tls".to_owned(), impact[0].clone()];
+    assert!(look_at(&warned, Some(more), NOW + stands).steps[0].told().is_some(), "of the other nobody was told");
+    let steps = look_at(&warned, Some(impact), NOW + stands).steps;
+    let writes = steps.iter().filter(|write| matches!(write.op, Op::Merge { .. } | Op::Apply { .. }));
+    let done = writes.fold(warned, |policy, write| after(Some(&policy), write));
     assert_eq!(Phase::of(&done.spec), Phase::Claims);
-    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some((vec![], None))).steps[0]).spec), Phase::Claims);
-    // And forth again.
+    assert!(!done.annotations().contains_key(annotation::MIGRATION_REPORTED));
+    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some(vec![])).steps[0]).spec), Phase::Claims);
+    // The migration to dependencies begins again.
     let again = plan(&Observed { wanted: true, ..observed(&dfw, Some(&done)) }, NOW).steps;
     assert_eq!(Phase::of(&after(Some(&done), &again[0]).spec), Phase::Both);
-}
-
-#[test]
-fn the_time_for_which_nobody_needs_it_counts_from_the_first_look() {
-    let start = some_moment();
-    let at = |seconds| start + Duration::from_secs(seconds);
-    assert_eq!(Unneeded::look(None, false, start), None);
-    let first = Unneeded::look(None, true, start).unwrap();
-    let second = Unneeded::look(Some(first), true, at(7)).unwrap();
-    assert_eq!(second.at(at(7)), (Duration::from_secs(7), false));
-    let reported = Unneeded::look(Some(second.reported()), true, at(9)).unwrap();
-    assert_eq!(reported.at(at(9)), (Duration::from_secs(9), true));
-    assert_eq!(Unneeded::look(Some(reported), false, at(10)), None, "somebody needs it again");
-    assert_eq!(Unneeded::look(None, true, at(11)).unwrap().at(at(11)), (Duration::ZERO, false), "it begins anew");
 }

@@ -1,24 +1,22 @@
-//! A city policy that nobody needs any more -> its end, and what it waits for.
+//! The deletion of a city policy without deployments.
 //!
-//! A policy that goes before its last deployment would leave the deployment on the cell (fact 13), and so it would with a
-//! companion that it claims: it first selects such no more, and waits until what it claims is released. A wait that is
-//! given up leaves nothing for ever, since what a claim has left is taken off whoever left it
+//! After a policy is deleted, the objects that it claimed stay on the cell (fact 13). So a policy is deleted after its last
+//! deployment. If it claims companions, it first drops their selectors and waits until they are released. If that takes too
+//! long, the policy is deleted anyway, and the residue of its claims is removed later
 //! ([`residue`](crate::plan::management::referenced_data::residue)).
 
-use std::{
-    convert::identity,
-    time::{Duration, Instant},
-};
+use std::{convert::identity, time::Duration};
 
 use jiff::Timestamp;
-use serde_json::json;
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
-use super::city::{Decided, Observed, Propagation, Signal, step};
+use super::city::{ClaimsGivenUp, Decided, Observed, Propagation, step};
 use crate::plan::management::observed::facts::{Phase, selects_companions};
 use crate::{
     api::{
         karmada::PropagationPolicy,
-        meta::{self, label, manager},
+        meta::{self, annotation, label, manager},
         reason::Reason,
     },
     plan::{
@@ -28,96 +26,83 @@ use crate::{
     },
 };
 
-/// Since when nobody has needed a policy, as far as is remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unneeded {
-    since: Instant,
-    reported: bool,
-}
-
-impl Unneeded {
-    /// What is to be remembered from now on; nothing once somebody needs the policy, or it is gone.
-    pub fn look(before: Option<Self>, unneeded: bool, now: Instant) -> Option<Self> {
-        unneeded.then(|| before.unwrap_or(Self { since: now, reported: false }))
-    }
-
-    /// The same, once it has been reported why the policy stays.
-    #[must_use]
-    pub fn reported(self) -> Self {
-        Self { reported: true, ..self }
-    }
-
-    /// For how long nobody has needed it, and whether it has been reported why it stays.
-    pub fn at(self, now: Instant) -> (Duration, bool) {
-        (now.saturating_duration_since(self.since), self.reported)
-    }
-}
-
-/// Whether nobody needs the policy of a city: known to be so, not merely not known otherwise. No living deployment of the
-/// project is in the city (`wanted`), no copy of one is on the hub (`copies`), and that is all there is (`complete`).
+/// True if the policy of a city is known to be unneeded. The project has no deployment in the city (`wanted`), the hub has no
+/// copy (`copies`), and all of them can be read (`complete`).
 pub fn is_unneeded(wanted: bool, copies: usize, complete: bool) -> bool {
     !wanted && copies == 0 && complete
 }
 
-/// Decides about the policy of a city that has no deployment, as far as is known.
+/// Decides about the policy of a city without a known deployment.
 pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let is_unneeded = is_unneeded(observed.wanted, observed.copies, observed.complete);
     let ours = observed.policy.as_deref().filter(|policy| is_unneeded && ownership::is_city_policy(policy));
     let Some(policy) = ours else { return Plan::nothing() };
-    // Karmada keeps on the cell what a policy has delivered (fact 13), and the policy of a city that is needed after all is
+    // After a policy is deleted, Karmada keeps its objects on the cell (fact 13). The policy of a city that is needed again is
     // recreated.
     let removal = Proof::not_needed().delete(policy, identity);
     if removal.is_empty() {
         return Plan::nothing();
     }
+    let since = policy.annotations().get(annotation::UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
+    let elapsed = |since: Timestamp| now.duration_since(since).unsigned_abs();
+    let release = observed.timing.policy_claim_release;
     if observed.claimed == 0 {
-        // The Go operator writes the policy first: whoever wrote this one may be about to write its first deployment.
-        let grace = observed.timing.policy_claim_release;
-        let left =
-            grace.checked_sub(observed.unneeded_for).filter(|left| !left.is_zero() && !ownership::is_managed(policy));
+        // The Go operator writes the policy first: its first deployment may follow.
+        let created = policy.metadata.creation_timestamp.as_ref().filter(|_| !ownership::is_managed(policy));
+        let left = created.and_then(|created| release.checked_sub(elapsed(created.0))).filter(|left| !left.is_zero());
         return left.map_or_else(|| removal.into_iter().collect(), |left| Plan::until(Vec::new(), Next::After(left)));
     }
-    if let Some(selects_no_more) = drop_selectors(observed, policy) {
-        return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]);
-    }
-    if observed.unneeded_for < observed.timing.policy_claim_release {
-        if observed.wait_is_reported || observed.unneeded_for < observed.timing.policy_poll {
-            return Plan::until(Vec::new(), Next::After(observed.timing.policy_poll));
+    let poll = Next::After(observed.timing.policy_poll);
+    let kept = kept_selectors(observed, policy);
+    let steps = kept.is_some().then(|| step(observed, policy, Phase::Dependencies, now));
+    match since {
+        None => {
+            let wait = wait(observed, policy, kept, now);
+            Plan::until([wait].into_iter().chain(steps).collect(), poll)
         }
-        return Plan::until(vec![wait(observed, policy, now)], Next::After(observed.timing.policy_poll))
-            .with([Signal::Waits]);
+        Some(_) if let Some(kept) = kept => {
+            let amend = Write::amend(manager::CITY_POLICY, json!({ "spec": kept }), policy);
+            Plan::until([amend].into_iter().chain(steps).collect(), poll)
+        }
+        Some(since) if elapsed(since) < release => Plan::until(Vec::new(), poll),
+        Some(since) => give_up(observed, policy, elapsed(since), removal, now),
     }
+}
+
+/// Deletes a policy that still has claims after its timeout.
+fn give_up(
+    observed: &Observed,
+    policy: &PropagationPolicy,
+    waited: Duration,
+    removal: Proof<Write<Hub>>,
+    now: Timestamp,
+) -> Decided {
     let text = format!(
         "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
          the same; they stay on the city's cluster until every deployment that needs them has them by its need",
         observed.city,
-        observed.unneeded_for.as_secs(),
+        waited.as_secs(),
         observed.claimed
     );
     let note =
         Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
     let event = event::on(policy, "city-policy", &note, now);
-    Plan::writes([event].into_iter().chain(removal).collect()).with([Signal::GaveUp])
+    Plan::writes([event].into_iter().chain(removal).collect()).with([ClaimsGivenUp])
 }
 
-/// The patch by which a policy that nobody needs selects companions no more, so that what it claims can be released
-/// (fact 24). On the way back to claims its claims pass to another policy when it goes.
-fn drop_selectors(observed: &Observed, policy: &PropagationPolicy) -> Option<Write<Hub>> {
+/// The fields of an unneeded policy without selectors of companions, so that its claims can be released (fact 24). `None` if it
+/// selects no companions. On the rollback, its claims pass to another policy when it is deleted.
+fn kept_selectors(observed: &Observed, policy: &PropagationPolicy) -> Option<Value> {
     if observed.propagation == Propagation::Selectors || !selects_companions(&policy.spec) {
         return None;
     }
     let mut kept = policy.spec.resource_selectors.clone();
     kept.retain(|selector| selector.kind == "WorkloadDeployment");
-    // By its label it is known as ours, when it does not look like one of the Go operator's any more.
-    let patch = json!({
-        "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } },
-        "spec": { "resourceSelectors": kept, "propagateDeps": true },
-    });
-    (!kept.is_empty()).then(|| Write::amend(manager::CITY_POLICY, patch, policy))
+    (!kept.is_empty()).then(|| json!({ "resourceSelectors": kept, "propagateDeps": true }))
 }
 
-/// Says what a policy that nobody needs waits for.
-fn wait(observed: &Observed, policy: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+/// Records that an unneeded policy waits, and reports the claims that it waits for.
+fn wait(observed: &Observed, policy: &PropagationPolicy, kept: Option<Value>, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "the last deployment of {} has gone; {} companion(s) are still claimed by this policy, which goes once they are \
          released, or {} s after the deployment",
@@ -126,5 +111,13 @@ fn wait(observed: &Observed, policy: &PropagationPolicy, now: Timestamp) -> Writ
         observed.timing.policy_claim_release.as_secs()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
-    event::on(policy, "city-policy", &note, now)
+    // The label marks it as ours once it no longer looks like a policy of the Go operator.
+    let mut patch = json!({ "metadata": {
+        "labels": { label::MANAGED_BY: meta::MANAGED_BY },
+        "annotations": { annotation::UNNEEDED_SINCE: now.to_string() },
+    } });
+    if let Some(kept) = kept {
+        patch["spec"] = kept;
+    }
+    Write::amend(manager::CITY_POLICY, patch, policy).telling(event::on(policy, "city-policy", &note, now))
 }

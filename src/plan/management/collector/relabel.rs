@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::table::Action;
 use crate::{
     api::{
+        compute::WorkloadDeployment,
         meta::{annotation, label, manager},
         names::{HubNamespace, ProjectName},
     },
@@ -92,6 +93,12 @@ pub fn adopt(
     let write = Write::amend_version(manager::FEDERATOR, Object::named::<Namespace>("", namespace), patch, version);
     let lives = Write::confirm_present(Object::named::<Namespace>("", own), uid);
     Some(Proof::read(lives, Action::Project).then([Action::Hub(write)]))
+}
+
+/// Removes the start of its grace from a copy whose original is there.
+pub fn end_grace(copy: &WorkloadDeployment) -> Write<Hub> {
+    let patch = json!({ "metadata": { "annotations": { annotation::STRANDED_SINCE: Value::Null } } });
+    Write::amend(manager::FEDERATOR, patch, copy)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Events of the collector on hub namespaces. Each exists once at a time ([`event::once`]), so that a sweep remembers none.
+//! Events of the collector on hub namespaces. Each exists once at a time ([`event::once`]).
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use super::{
     works::Left,
 };
 use crate::{
-    api::reason::Reason,
+    api::{compute::WorkloadDeployment, meta::annotation, reason::Reason},
     plan::{
         Hub, Object, ObjectVersion, Write,
         event::{self, Note, Severity},
+        management::observed::facts::{Going, holders},
     },
 };
 
@@ -32,14 +33,14 @@ pub(super) fn waits(observed: &Observed, on: &Object, now: Timestamp) -> Write<H
         Rule::Copy => (Reason::DeletionsPaused, copy_waits(on, &owner, grace)),
         _ => (Reason::Stranded, namespace_waits(observed, &owner, grace)),
     };
-    warn(&observed.namespace, &observed.namespace_uid, (reason, &text), "", now)
+    warn(&observed.namespace, &observed.hub_namespace.uid, (reason, &text), "", now)
 }
 
 fn copy_waits(copy: &Object, owner: &str, grace: Option<Duration>) -> String {
     format!(
-        "{copy} has lost its original, and perhaps others here have: {owner} does not exist in the project, and did not wait for its \
-         copy. Somebody removed a finalizer, or the project was restored from a backup. What runs keeps running for {} s, and is \
-         deleted then. Restore the originals to keep it, or delete the copies to end it now.",
+        "{copy} has lost its original: {owner} does not exist in the project. Other copies here may have lost theirs too. Their \
+         Instances keep running for {} s, and are deleted then. To keep them, create the originals again. To delete them now, delete \
+         the copies.",
         grace.unwrap_or_default().as_secs()
     )
 }
@@ -61,10 +62,32 @@ fn namespace_waits(observed: &Observed, owner: &str, grace: Option<Duration>) ->
 pub fn refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
     let what = observed.items.first().map(|item| item.object.to_string()).unwrap_or_default();
     let text = format!(
-        "{what} has lost its owner, and the hub does not let this operator delete it. It may keep running in cells. The next sweep \
-         tries again: {why}"
+        "{what} has lost its owner, and the hub refuses to delete it. It may keep running in cells. The next sweep tries again: {why}"
     );
-    warn(&observed.namespace, &observed.namespace_uid, (Reason::RemovalRefused, &text), "", now)
+    warn(&observed.namespace, &observed.hub_namespace.uid, (Reason::RemovalRefused, &text), "", now)
+}
+
+/// Reports that the hub refuses the annotation that starts the grace of an object without its owner.
+pub fn note_refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
+    let what = observed.noted.as_ref().map(|noted| noted.on.object.to_string()).unwrap_or_default();
+    let text = format!(
+        "{what} has lost its owner, and the hub refuses the annotation {} on it. It is kept, because its grace cannot start. The next \
+         sweep tries again: {why}",
+        annotation::STRANDED_SINCE
+    );
+    warn(&observed.namespace, &observed.hub_namespace.uid, (Reason::RemovalRefused, &text), "note", now)
+}
+
+/// Reports a copy whose namespace is gone, and that finalizers keep from being deleted. The ConfigMaps and Secrets in its hub
+/// namespace are kept as long. `None` until that has lasted for `patience`.
+pub fn copy_held(copy: &WorkloadDeployment, patience: Duration, now: Timestamp) -> Option<Write<Hub>> {
+    let held = Going::of(&copy.metadata).filter(|held| held.lasted(now) >= patience)?;
+    let text = format!(
+        "This copy is terminating: it has {}. The ConfigMaps and Secrets in its namespace are kept until it is gone.",
+        holders(&held.finalizers)
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::HubCopyHeld, action: "Sweeping", text: &text };
+    Some(event::once(&Object::of(copy), &ObjectVersion::of(&copy.metadata), "sweep", (&note, ""), now))
 }
 
 /// Reports that Works of deleted objects are left on a cluster.

@@ -2,15 +2,17 @@
 //!
 //! | rule | object | owner | kept for | most in one sweep |
 //! |---|---|---|---|---|
-//! | `Copy` | copy of a deployment | the original in the project | an hour, noted on the copy; nothing if it is young | 50 |
+//! | `Copy` | copy of a deployment | the original in the project | an hour, noted on the copy; nothing if it is young, or if the project recreated the namespace | 50 |
 //! | `CompanionBinding` | ResourceBinding | the companion | nothing | `maxBindingsPerSweep` |
 //! | `CopyBinding` | ResourceBinding | the copy, and the original in the project | one sweep | `maxBindingsPerSweep` |
-//! | `Work` | Work without a binding | what it was made of | one sweep | `maxBindingsPerSweep` |
-//! | `Content` | companions, Instances, bindings | the project's namespace | nothing, once no copy is left | all |
-//! | `ControlPlane` | all that a hub namespace holds | that namespace, in another control plane | `strandedGraceSeconds`, noted on the hub namespace | a tenth, at most 5 |
+//! | `Work` | Work without a binding | its template | one sweep | `maxBindingsPerSweep` |
+//! | `Content` | companions, bindings | the project's namespace | nothing, once no copy is left | all |
+//! | `ControlPlane` | the whole content of a hub namespace | that namespace, in another control plane | `strandedGraceSeconds`, noted on the hub namespace | a tenth, at most 5 |
 //! | `Namespace` | hub namespace | the project | the same | the same |
 //!
-//! A live read finds the owner gone before anything is noted or deleted. A delete is of exactly the version that was judged.
+//! A live read finds the owner gone before anything is noted or deleted. Before a copy, or content of a hub namespace, is
+//! deleted, another live read finds the hub namespace as it was judged. A delete is of exactly the version that was judged. The
+//! hub's garbage collection deletes Instances with their copies, so the collector only removes their protection.
 //!
 //! An ordinary deletion leaves no copy without its original, because a deployment keeps our finalizer until its copy is gone.
 //! There are three other causes. A write under way recreated the copy: then it is young. A user removed the finalizer by force.
@@ -19,7 +21,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,9 @@ use crate::{
     timing::Timing,
 };
 
+/// Most by which the clocks of two API servers are expected to differ.
+const CLOCKS: SignedDuration = SignedDuration::from_mins(5);
+
 /// Settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
@@ -37,7 +42,7 @@ pub struct Sweep {
     pub interval: Duration,
     /// Maximum number of bindings, and of Works, that one sweep deletes.
     pub max_bindings: usize,
-    /// How long the hub namespaces of a deleted project are kept. `None`: forever.
+    /// Time for which the hub namespaces of a deleted project are kept. `None`: forever.
     pub stranded_grace: Option<Duration>,
     /// True if sweeps delete nothing.
     pub paused: bool,
@@ -80,7 +85,7 @@ pub enum Rule {
     Namespace,
 }
 
-/// How long an object without its owner is kept.
+/// Grace of an object without its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grace {
     /// It is deleted at once.
@@ -92,7 +97,7 @@ pub enum Grace {
 }
 
 impl Rule {
-    /// Returns how long an object without its owner is kept.
+    /// Returns the grace of an object without its owner.
     pub fn grace(self, sweep: &Sweep, timing: &Timing) -> Grace {
         match self {
             Self::Copy => Grace::Noted(Some(timing.loss_patience)),
@@ -100,6 +105,11 @@ impl Rule {
             Self::CopyBinding | Self::Work => Grace::OneSweep,
             Self::ControlPlane | Self::Namespace => Grace::Noted(sweep.stranded_grace),
         }
+    }
+
+    /// True if a deletion depends on the record in the hub namespace: its project, its keeper, a pause, the start of a grace.
+    pub fn depends_on_namespace(self) -> bool {
+        matches!(self, Self::Copy | Self::Content | Self::ControlPlane | Self::Namespace)
     }
 
     /// Returns the row with which this one shares the limit of a sweep.
@@ -112,8 +122,8 @@ impl Rule {
         }
     }
 
-    /// Returns how many of them one sweep deletes. `namespaces`: the number of hub namespaces. If all owners seem to be gone at
-    /// once, the operator probably does not see them.
+    /// Returns how many of them one sweep deletes. `namespaces`: the number of hub namespaces that this management plane keeps. If
+    /// all owners seem to be gone at once, the operator probably does not see them.
     pub fn most(self, sweep: &Sweep, namespaces: usize) -> usize {
         match self {
             Self::Copy => 50,
@@ -149,7 +159,7 @@ pub enum Action {
     Hub(Write<Hub>),
     /// In the project.
     Project(Write<Project>),
-    /// Where projects are discovered.
+    /// On the control plane that lists the projects.
     Discovery(Write<Discovery>),
 }
 
@@ -188,7 +198,7 @@ impl Item {
     }
 }
 
-/// The object that records since when the owner is gone.
+/// The object that records the time since when the owner is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
     /// The object.
@@ -204,24 +214,57 @@ pub struct Observed {
     pub rule: Rule,
     /// The hub namespace.
     pub namespace: String,
-    /// Its uid, for Events on it.
-    pub namespace_uid: String,
+    /// The hub namespace as it was judged. Empty if no cache has it.
+    pub hub_namespace: NamespaceFacts,
+    /// The hub namespace as a live read found it, empty if it is gone. `None` before the read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<NamespaceFacts>,
     /// The project, if an owner was there.
     pub project: Option<ProjectName>,
     /// Live read that proves its owner gone.
     pub owner: Read,
     /// The objects that are left.
     pub items: Vec<Item>,
-    /// How long it is kept.
+    /// The grace of the objects.
     pub grace: Grace,
     /// Record of the start of the grace. Only for [`Grace::Noted`].
     pub noted: Option<Noted>,
     /// Creation time. Only of a copy.
     pub created: Option<Timestamp>,
-    /// True if the previous sweep found it too.
+    /// True if an earlier sweep found it too.
     pub seen_before: bool,
+    /// True if a sweep judges it. Only sweeps delete objects after a grace, because sweeps limit the number of deletions.
+    pub in_sweep: bool,
     /// True if sweeps delete nothing there.
     pub paused: bool,
+}
+
+impl Observed {
+    /// Start of the grace, if it is recorded.
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.noted.as_ref()?.since
+    }
+
+    /// Records that these objects lost their protection, each with its new version. `None`: the object is gone.
+    pub fn unprotect(&mut self, lifted: &[(Object, Option<ObjectVersion>)]) {
+        self.items.retain_mut(|item| match lifted.iter().find(|(object, _)| *object == item.object) {
+            Some((_, None)) => false,
+            Some((_, Some(version))) => {
+                item.version = version.clone();
+                item.protected = false;
+                true
+            }
+            None => true,
+        });
+    }
+}
+
+/// True if the project recreated the namespace that a hub namespace mirrors, so that the mirrored one does not come back.
+/// `namesake`: the project's namespace of that name now. A restored project has an older namespace again, created before the
+/// hub namespace.
+pub fn is_replaced(hub_namespace: &NamespaceFacts, namesake: Option<&NamespaceFacts>) -> bool {
+    let times = namesake.and_then(|namesake| namesake.created).zip(hub_namespace.created);
+    times.is_some_and(|(recreated, mirrored)| recreated.duration_since(mirrored) > CLOCKS)
 }
 
 /// True if Karmada refuses to delete the object, and any namespace that contains it (fact 53). Federation sets that label only on

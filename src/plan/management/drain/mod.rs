@@ -1,9 +1,9 @@
-//! A city moves from one cluster to another.
+//! Cities that leave a cluster, and what is reported on Clusters.
+//!
+//! [`cities`] plans for all Clusters, [`city_drain`] for one city, and [`transfer`] for one hub namespace. [`placement_status`] reads
+//! where a city is.
 
-pub(super) mod attempt;
-pub mod labels;
-mod move_reports;
-pub mod moves;
-pub mod split;
-pub mod unguarded;
-pub mod whereabouts;
+pub mod cities;
+pub mod city_drain;
+pub mod placement_status;
+pub mod transfer;

@@ -48,8 +48,8 @@ struct Episode {
     repaired: Option<Instant>,
 }
 
-/// How long a repaired deployment may take to arrive before the next pending one is repaired. Karmada also counts as behind for
-/// this long after it was silent about many.
+/// Time for a repaired deployment to arrive before the next pending one is repaired. Karmada also counts as behind for this long
+/// after it was silent about many.
 fn trial_time(timing: &Timing) -> Duration {
     timing.never_delivered_repair / 10
 }

@@ -70,7 +70,7 @@ pub(super) struct Case<'a> {
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
     /// The cause that has blocked it until now.
     pub before: Option<&'a Blocked>,
-    /// How many repairs the hub can take.
+    /// Number of repairs that the hub can take.
     pub capacity: &'a Capacity,
     /// Waiting periods.
     pub timing: &'a Timing,

@@ -27,7 +27,7 @@ pub struct Karmada {
     /// Why the city's policy is not as it should be: the hub's error, or that the policy is unreadable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_trouble: Option<String>,
-    /// How companions are brought to the city.
+    /// The way of companions to the city.
     pub phase: Phase,
     /// Version of the copy after its last write, except status writes. `None` if this process did not see that write.
     #[serde(default, skip_serializing_if = "Option::is_none")]

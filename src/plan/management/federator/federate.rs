@@ -15,8 +15,8 @@ use super::{
     last_delivery,
 };
 pub use super::{
-    federated::{Decided, HiddenCopy, Observed, Outage, Signal, Unshown, copy_namespace},
     repair::Blocked,
+    snapshot::{Decided, HiddenCopy, Observed, Outage, Signal, Unshown, copy_namespace},
 };
 use crate::plan::management::{
     observed::replicas,

@@ -219,7 +219,7 @@ fn expected_data_written_by_another_client_is_removed() {
     assert!(matches!(&all[0], Step::Local(Write { op: Op::Merge { body, .. }, .. })
         if body["metadata"]["annotations"] == cleared));
     assert!(!format!("{:?}", all[1]).contains("Secret/s"), "{all:?}");
-    // Clients of the hub cannot set it either.
+    // Writers of the hub cannot set it either.
     let mut copy = copy_of(&marked());
     copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
     let all = steps(&marked(), Some("n1"), Some(namespace()), Some(copy));

@@ -1,7 +1,7 @@
 //! Problems by which the hub does not accept, show or delete a deployment. The deployment itself reports them.
 //!
 //! [`diagnosis`](super::diagnosis) reports the problems that are found on a copy. This module reports those without a reliable
-//! copy: the hub does not answer or rejects a write, its namespace is terminating, or the deletion of the copy is blocked.
+//! copy. The hub does not answer or rejects a write, the hub namespace is terminating, or the deletion of the copy is blocked.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    federated::{Decided, Observed, Outage, Signal},
     federation_status as status, last_delivery, repair,
+    snapshot::{Decided, Observed, Outage, Signal},
 };
 use crate::plan::management::{
     observed::facts::holders,
@@ -75,7 +75,7 @@ pub struct Trouble {
     pub cause: Cause,
     /// Message of the component that knows the details.
     pub words: String,
-    /// How long it has lasted.
+    /// Time for which it has lasted.
     pub lasted: Duration,
 }
 

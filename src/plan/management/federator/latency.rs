@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::federated::{Decided, Observed};
+use super::snapshot::{Decided, Observed};
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation},
     plan::{Delta, Known, Op, Step},

@@ -38,15 +38,15 @@ impl Default for Limits {
     }
 }
 
-/// How many repairs the hub can take at present.
+/// Number of repairs that the hub can take at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capacity {
     /// True if Karmada was silent about many deployments a short while ago: it is behind.
     pub is_karmada_behind: bool,
-    /// How long until the budget allows one more repair.
+    /// Time until the budget allows one more repair.
     pub repair_in: Duration,
-    /// How long until another [pending](Absence::Pending) deployment may be repaired.
+    /// Time until another [pending](Absence::Pending) deployment may be repaired.
     pub trial_in: Duration,
 }
 
@@ -58,7 +58,7 @@ pub struct Blocked {
     /// True if Karmada said nothing about it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
-    /// How long this reason has lasted.
+    /// Time for which this reason has lasted.
     pub elapsed: Duration,
     /// Number of repairs since the last delivery.
     pub repairs: u32,
@@ -78,8 +78,8 @@ pub(super) fn has_spoken(was_silent: bool, is_silent: bool, repairs: u32) -> boo
 pub enum Absence {
     /// It was delivered, and was removed after that.
     Lost,
-    /// Karmada has not delivered it yet, or not its last change. Usually Karmada is about to. Karmada does not check again by
-    /// itself if it found an error (fact 38), or if a change was reverted while its watch was cut (fact 73).
+    /// Karmada has not delivered it yet, or not its last change. Usually Karmada is about to. Karmada does not check again after an
+    /// error (fact 38), or after a change that was reverted while its watch was cut (fact 73).
     Pending,
 }
 

@@ -9,7 +9,7 @@ use super::repair::Limits;
 pub(super) struct TokenBucket {
     /// Time between two tokens. `None` if there is never one.
     interval: Option<Duration>,
-    /// How far ahead of time tokens may be taken.
+    /// Time by which tokens may be taken in advance.
     ahead: Duration,
     /// Time when all taken tokens are back. `None` if none was taken.
     full_at: Option<Instant>,

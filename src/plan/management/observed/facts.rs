@@ -10,16 +10,14 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::placement;
 pub use super::{
     companion_facts::{CompanionFacts, Going, Need, SharedCompanion, cluster_policy, holders},
     phase::{Phase, selects_companions},
     replicas::Replicas,
 };
 pub use crate::api::names::Template;
-use crate::plan::management::{
-    city_policy::guard,
-    referenced_data::foreign_claim::{self, ClaimIds, ForeignClaim},
-};
+use crate::plan::management::referenced_data::foreign_claim::{self, ClaimIds, ForeignClaim};
 use crate::{
     api::{
         karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
@@ -157,9 +155,9 @@ impl BindingFacts {
             cluster_policy,
             claim_ids,
             placed,
-            placement: placement.as_ref().map(|placement| guard::digest(placement).into()),
-            scheduled_for: scheduled_by.as_ref().and_then(guard::made_for),
-            scheduled_by: scheduled_by.as_ref().map(|placement| guard::digest(placement).into()),
+            placement: placement.as_ref().map(|placement| placement::digest(placement).into()),
+            scheduled_for: scheduled_by.as_ref().and_then(placement::made_for),
+            scheduled_by: scheduled_by.as_ref().map(|placement| placement::digest(placement).into()),
             clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect::<Vec<_>>().into(),
             required_by,
             propagates: binding.spec.propagate_deps,
@@ -273,7 +271,7 @@ pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) 
 }
 
 /// Returns when an object was last written, according to its managed fields: its status, or everything else.
-pub(super) fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
+pub fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
     let of_part = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.as_deref() == subresource);
     of_part.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
 }

@@ -1,4 +1,7 @@
 //! Controller `referenced-data`: copies the ConfigMaps and Secrets that deployments refer to, from the project to the hub.
+//!
+//! [`resolve`] judges references and sizes for one deployment. [`companion`] plans one copy, and [`many_users`] bounds its users.
+//! [`residue`] and [`foreign_claim`] find what former policies left on a copy.
 
 pub mod companion;
 pub mod foreign_claim;

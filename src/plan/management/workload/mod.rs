@@ -1,4 +1,7 @@
 //! Plans of the controller `workload`: a Workload to its deployments, and their statuses to the Workload.
+//!
+//! [`fan_out`] is the plan, and [`placement`] chooses the cities. `workload_status` sums up, `leaving` reports a blocked deletion, and
+//! [`refusal`] rejected writes.
 
 pub mod fan_out;
 mod leaving;

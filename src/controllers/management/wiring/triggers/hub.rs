@@ -40,7 +40,7 @@ use crate::{
 };
 
 impl Triggers {
-    /// Enqueues the keys that each change on the hub concerns, for as long as the triggers exist.
+    /// Enqueues the keys that each change on the hub concerns, while the triggers exist.
     pub(crate) fn listen_to_hub(self: &Arc<Self>) {
         let hub = &self.hub;
         hub.copies.listen(self.on(|this, change| {
@@ -67,7 +67,7 @@ impl Triggers {
             let change = delta(change);
             let is_draining = |facts: Option<&ClusterFacts>| facts.is_some_and(|facts| facts.draining);
             if is_draining(change.old) && !is_draining(change.new) {
-                this.moves.called_off(change.name);
+                this.drains.recalled(change.name, this.hub.plane.now().time);
             }
             this.after_cluster(&change)
         }));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use crate::controllers::management::{
-    drain::move_memory::Moves,
+    drain::drains::Drains,
     federator::{blocked::BlockedDeployments, latency::Latency, unshown::UnshownInstances},
     hub::hub_cache::HubCache,
     projector::quarantine::QuarantineRegistry,
@@ -44,7 +44,7 @@ pub(crate) struct Triggers {
     pub(crate) latency: Arc<Latency>,
     pub(crate) quarantine: Arc<QuarantineRegistry>,
     pub(crate) unshown: Arc<UnshownInstances>,
-    pub(crate) moves: Arc<Moves>,
+    pub(crate) drains: Arc<Drains>,
 }
 
 /// Listeners.
@@ -58,7 +58,7 @@ impl Triggers {
         move |change| with(&weak, |this| this.queues.add(keys(this, change)))
     }
 
-    /// The same, for namespaces whose objects can all be decoded again.
+    /// The same, for namespaces in which all objects can be decoded again.
     fn on_readable(
         self: &Arc<Self>,
         keys: impl Fn(&Self, &str) -> Keys + Send + Sync + 'static,
@@ -98,9 +98,9 @@ impl Triggers {
     pub(crate) fn project_again(&self, project: &ProjectCache) {
         self.queues.retry_project(&project.name);
         let mut keys = Keys::default();
-        self.workloads(project, None, &mut keys);
+        workloads(project, None, &mut keys);
         for deployment in project.deployments.values() {
-            self.deployment(project, &deployment.open(), &mut keys);
+            with_references(project, &deployment.open(), &mut keys);
         }
         for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
             self.all_of(&namespace.name, &mut keys);
@@ -110,7 +110,7 @@ impl Triggers {
         self.queues.add(keys);
     }
 
-    /// A project was let go. Instances that the hub still has of it cannot be shown, and are reported.
+    /// A project was disengaged. Instances that the hub still has of it cannot be shown, and are reported.
     pub(crate) fn project_gone(&self, project: &ProjectName) {
         self.queues.forget_project(project);
         self.unshown.forget_project(project);
@@ -228,7 +228,7 @@ impl Triggers {
     fn originals(&self, namespace: Option<&str>, keys: &mut Keys) {
         let copies = &self.hub.copies;
         let copies = namespace.map_or_else(|| copies.keys(), |at| copies.keys_by_index(&namespace_index(at)));
-        copies.iter().for_each(|copy| self.original(&copy.namespace, &copy.name, keys));
+        keys.federator.extend(copies.iter().filter_map(|copy| self.original_of(copy)));
     }
 
     /// All policies, or those of a hub namespace.
@@ -239,16 +239,6 @@ impl Triggers {
             if let Some(city) = CityPolicyName::parse(&policy.name) {
                 keys.policy(&policy.namespace, city);
             }
-        }
-    }
-
-    /// The policy of a deployment's city. If the project's namespace is gone, in the hub namespace that the deployment names.
-    fn policy_of(&self, project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut Keys) {
-        let uid = project.namespace_uid(&deployment.namespace().unwrap_or_default());
-        let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
-        let namespace = uid.map(|uid| HubNamespace::of(&uid)).or_else(recorded);
-        if let (Some(namespace), Ok(city)) = (namespace, CityCode::parse(&deployment.spec.city_code)) {
-            keys.policy(&namespace, city);
         }
     }
 
@@ -296,31 +286,17 @@ impl Triggers {
         self.companions(namespace, keys);
     }
 
-    /// The Workloads of a project, or of one of its namespaces.
-    #[allow(clippy::unused_self)] // beside its kind
-    fn workloads(&self, project: &ProjectCache, namespace: Option<&str>, keys: &mut Keys) {
-        let workloads = project.workloads.keys().into_iter();
-        let workloads = workloads.filter(|key| namespace.is_none_or(|namespace| namespace == &*key.namespace));
-        keys.workload.extend(workloads.map(|object| ProjectKey { project: project.name.clone(), object }));
-    }
-
-    /// A deployment, with its policy and its companions.
-    fn deployment(&self, project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut Keys) {
-        let namespace = deployment.namespace().unwrap_or_default();
-        keys.federator.insert(ProjectKey::new(&project.name, &namespace, &deployment.name_any()));
-        self.policy_of(project, deployment, keys);
-        keys.companion.extend(companions_of(project, deployment));
-    }
-
     /// Everything in a namespace of a project, and the Instances that the hub has of it.
     fn namespace_of(&self, project: &ProjectCache, namespace: &str, keys: &mut Keys) {
         for deployment in project.deployments.by_index(&namespace_index(namespace)) {
-            self.deployment(project, &deployment.open(), keys);
+            with_references(project, &deployment.open(), keys);
         }
-        self.workloads(project, Some(namespace), keys);
+        workloads(project, Some(namespace), keys);
         self.hub_instances(&origin_namespace_index(&project.name, namespace), keys);
         let projections = project.instances.keys_by_index(&namespace_index(namespace));
-        projections.into_iter().for_each(|key| keys.place(project, key));
+        for key in projections {
+            keys.place(project, key);
+        }
     }
 
     /// The hub Instances with this index value.
@@ -334,7 +310,7 @@ impl Triggers {
         self.hub_instances(&Index::Asked, keys);
     }
 
-    /// The place of a hub Instance in its project. An Instance without a known project has a key of its own.
+    /// The place of a hub Instance in its project. An Instance without a known project has a separate key.
     fn projection(&self, instance: &Instance, keys: &mut Keys) {
         let name = instance.name_any();
         keys.projector.insert(match projection::identify(instance) {
@@ -343,6 +319,31 @@ impl Triggers {
             }
             _ => InstanceKey::Unresolved(ObjectKey::new(&instance.namespace().unwrap_or_default(), &name)),
         });
+    }
+}
+
+/// The Workloads of a project, or of one of its namespaces.
+fn workloads(project: &ProjectCache, namespace: Option<&str>, keys: &mut Keys) {
+    let workloads = project.workloads.keys().into_iter();
+    let workloads = workloads.filter(|key| namespace.is_none_or(|namespace| namespace == &*key.namespace));
+    keys.workload.extend(workloads.map(|object| ProjectKey { project: project.name.clone(), object }));
+}
+
+/// A deployment, with its policy and its companions.
+fn with_references(project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut Keys) {
+    let namespace = deployment.namespace().unwrap_or_default();
+    keys.federator.insert(ProjectKey::new(&project.name, &namespace, &deployment.name_any()));
+    policy_of(project, deployment, keys);
+    keys.companion.extend(companions_of(project, deployment));
+}
+
+/// The policy of a deployment's city. If the project's namespace is gone, in the hub namespace that the deployment names.
+fn policy_of(project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut Keys) {
+    let uid = project.namespace_uid(&deployment.namespace().unwrap_or_default());
+    let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
+    let namespace = uid.map(|uid| HubNamespace::of(&uid)).or_else(recorded);
+    if let (Some(namespace), Ok(city)) = (namespace, CityCode::parse(&deployment.spec.city_code)) {
+        keys.policy(&namespace, city);
     }
 }
 

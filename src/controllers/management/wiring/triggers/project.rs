@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::{Keys, Triggers, companions_of};
+use super::{Keys, Triggers, companions_of, policy_of, workloads};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 impl Triggers {
-    /// Enqueues the keys that each change in a project concerns, for as long as both exist.
+    /// Enqueues the keys that each change in a project concerns, while the triggers and the project exist.
     pub(crate) fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectCache>) {
         let key_of =
             |project: &ProjectCache, key: &ObjectKey| ProjectKey::new(&project.name, &key.namespace, &key.name);
@@ -48,9 +48,7 @@ impl Triggers {
                 this.after_deployment(project, &deployment)
             })
         }));
-        project
-            .locations
-            .listen(self.on_in(project, |this, project, change| this.after_location(project, &delta(change))));
+        project.locations.listen(self.on_in(project, |_, project, change| after_location(project, &delta(change))));
         project
             .namespaces
             .listen(self.on_in(project, |this, project, change| this.after_own_namespace(project, &delta(change))));
@@ -60,7 +58,7 @@ impl Triggers {
             keys
         }));
         if let Some(networks) = &project.networks {
-            networks.listen(self.on_in(project, |this, project, change| this.after_network(project, &delta(change))));
+            networks.listen(self.on_in(project, |_, project, change| after_network(project, &delta(change))));
         }
         for kind in SourceKind::ALL {
             let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
@@ -96,7 +94,7 @@ impl Triggers {
         keys.workload.extend(deployment.both().map(|wd| own(&wd.spec.workload_ref.name)));
         if !deployment.old.zip(deployment.new).is_some_and(|(old, new)| asks_for_the_same(old, new)) {
             for wd in deployment.both() {
-                self.policy_of(project, wd, &mut keys);
+                policy_of(project, wd, &mut keys);
                 keys.companion.extend(companions_of(project, wd));
             }
         }
@@ -114,28 +112,10 @@ impl Triggers {
         keys
     }
 
-    /// A location that opens another city concerns all Workloads.
-    pub(super) fn after_location(&self, project: &ProjectCache, location: &Delta<'_, Option<CityCode>>) -> Keys {
-        let mut keys = Keys::default();
-        if location.old != location.new {
-            self.workloads(project, None, &mut keys);
-        }
-        keys
-    }
-
     pub(super) fn after_own_namespace(&self, project: &ProjectCache, namespace: &Delta<'_, NamespaceFacts>) -> Keys {
         let mut keys = Keys::default();
         if namespace.old != namespace.new {
             self.namespace_of(project, namespace.name, &mut keys);
-        }
-        keys
-    }
-
-    /// A Network concerns the Workloads of its namespace when it is created or deleted. Its content does not matter.
-    pub(super) fn after_network(&self, project: &ProjectCache, network: &Delta<'_, ()>) -> Keys {
-        let mut keys = Keys::default();
-        if network.old.is_none() || network.new.is_none() {
-            self.workloads(project, Some(network.namespace), &mut keys);
         }
         keys
     }
@@ -152,6 +132,24 @@ impl Triggers {
         }
         keys
     }
+}
+
+/// A location that opens another city concerns all Workloads.
+pub(super) fn after_location(project: &ProjectCache, location: &Delta<'_, Option<CityCode>>) -> Keys {
+    let mut keys = Keys::default();
+    if location.old != location.new {
+        workloads(project, None, &mut keys);
+    }
+    keys
+}
+
+/// A Network concerns the Workloads of its namespace when it is created or deleted. Its content does not matter.
+pub(super) fn after_network(project: &ProjectCache, network: &Delta<'_, ()>) -> Keys {
+    let mut keys = Keys::default();
+    if network.old.is_none() || network.new.is_none() {
+        workloads(project, Some(network.namespace), &mut keys);
+    }
+    keys
 }
 
 /// True if the policy and the companions of a deployment have no reason for another look.

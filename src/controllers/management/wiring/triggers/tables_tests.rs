@@ -15,7 +15,7 @@ use crate::{
     },
     controllers::{
         compact::{PackedDeployment, PackedInstance, PackedWorkload},
-        management::{Parts, fixtures},
+        management::{Context, fixtures},
     },
     io::{
         clients::ControlPlane,
@@ -54,8 +54,8 @@ fn shown(keys: &Keys) -> String {
     all.chain(keys.clusters.then(|| "clusters".to_owned())).collect::<Vec<_>>().join(", ")
 }
 
-fn joined(parts: &[&str]) -> String {
-    parts.join(", ")
+fn joined(ctx: &[&str]) -> String {
+    ctx.join(", ")
 }
 
 fn deployment(edit: impl FnOnce(&mut Value)) -> WorkloadDeployment {
@@ -149,8 +149,8 @@ fn mirror(project: &str) -> NamespaceFacts {
 }
 
 /// The project `alpha` with the namespace `shop`, and its hub namespace `ns-u`.
-fn world() -> (Parts, Arc<ProjectCache>) {
-    let parts = Parts::of_tests();
+fn world() -> (Arc<Context>, Arc<ProjectCache>) {
+    let ctx = Context::of_tests();
     let plane = ControlPlane::new("alpha", fixtures::nobody());
     let stop = tokio_util::sync::CancellationToken::new();
     let project = Arc::new(ProjectCache::new(&ProjectName::new("alpha"), plane, true, None, stop));
@@ -173,8 +173,8 @@ fn world() -> (Parts, Arc<ProjectCache>) {
     put(&project.deployments, [("shop", "web", packed(deployment(|_| ()))), ("shop", "api", packed(api()))]);
     project.namespaces.replace(vec![fixtures::namespace("shop", "u", &[])], 1);
     put(&project.instances, [("shop", "api-0", PackedInstance::of_project(instance("cluster-alpha", "api-0")))]);
-    parts.projects.insert(project.clone());
-    let hub = &parts.hub;
+    ctx.projects.insert(project.clone());
+    let hub = &ctx.hub;
     put(&hub.namespaces, [("", "ns-u", mirror("cluster-alpha"))]);
     put(&hub.copies, [("ns-u", "web", packed(copy("dfw", &["Secret/db"]))), ("ns-u", "api", packed(copy("ord", &[])))]);
     let of_city = || policy(true, &["WorkloadDeployment"]);
@@ -190,7 +190,7 @@ fn world() -> (Parts, Arc<ProjectCache>) {
     put(&hub.bindings, [("ns-u", "web-workloaddeployment", binding)]);
     put(&hub.clusters, [("", "a", ClusterFacts::labelled("dfw"))]);
     put(&hub.instances, [("ns-u", "web-0", PackedInstance::of_hub(asked()))]);
-    (parts, project)
+    (ctx, project)
 }
 
 /// A change of an object on the hub.
@@ -211,10 +211,10 @@ fn assert_table(rows: impl IntoIterator<Item = (&'static str, Keys, String)>) {
 
 #[tokio::test]
 async fn change_of_a_copy_concerns_its_original_its_cities_and_its_companions() {
-    let (parts, _) = world();
+    let (ctx, _) = world();
     let (dfw, ord) = (copy("dfw", &["Secret/db"]), copy("ord", &["Secret/db", "Secret/key"]));
     let invalid = copy("not/a city", &[]);
-    let after = |old, new| parts.triggers.after_copy(&on_hub("web", old, new));
+    let after = |old, new| ctx.triggers.after_copy(&on_hub("web", old, new));
     assert_table([
         ("created", after(None, Some(&dfw)), "federator web, policy dfw, companion Secret/db".into()),
         ("status changed", after(Some(&dfw), Some(&dfw)), "federator web".into()),
@@ -225,11 +225,11 @@ async fn change_of_a_copy_concerns_its_original_its_cities_and_its_companions() 
 }
 
 #[tokio::test]
-async fn change_of_a_policy_concerns_its_city_and_of_its_phase_the_namespace() {
-    let (parts, _) = world();
+async fn change_of_a_policy_concerns_its_city_and_a_change_of_phase_the_namespace() {
+    let (ctx, _) = world();
     let (ours, claims) = (policy(true, &["WorkloadDeployment"]), policy(true, &["WorkloadDeployment", "Secret"]));
     let foreign = policy(false, &["WorkloadDeployment"]);
-    let after = |old, new| parts.triggers.after_policy(&on_hub("city-dfw", old, new));
+    let after = |old, new| ctx.triggers.after_policy(&on_hub("city-dfw", old, new));
     let all = || "federator api, federator web, policy dfw, companion Secret/db".to_owned();
     assert_table([
         ("created", after(None, Some(&ours)), all()),
@@ -239,7 +239,7 @@ async fn change_of_a_policy_concerns_its_city_and_of_its_phase_the_namespace() {
         ("placement changed", after(Some(&ours), Some(&ours)), "policy dfw".into()),
         (
             "foreign policy deleted",
-            parts.triggers.after_policy(&on_hub("foreign", Some(&ours), None)),
+            ctx.triggers.after_policy(&on_hub("foreign", Some(&ours), None)),
             joined(&[ORIGINALS, "companion Secret/db"]),
         ),
     ]);
@@ -247,7 +247,7 @@ async fn change_of_a_policy_concerns_its_city_and_of_its_phase_the_namespace() {
 
 #[tokio::test]
 async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_changed() {
-    let (parts, _) = world();
+    let (ctx, _) = world();
     let (one, two) = (users(&["shop/web"]), users(&["shop/web", "shop/api"]));
     let claimed = CompanionFacts { policy: Some("city-dfw".into()), ..one.clone() };
     let cluster_claimed = CompanionFacts { cluster_policy: Some("wide".into()), ..one.clone() };
@@ -255,7 +255,7 @@ async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_ch
     let undecodable = CompanionFacts { users: None, ..one.clone() };
     let many = users(&[MANY_USERS]);
     let many_terminating = CompanionFacts { terminating: true, ..many.clone() };
-    let after = |old, new| parts.triggers.after_companion(SourceKind::Secret, &on_hub("db", old, new));
+    let after = |old, new| ctx.triggers.after_companion(SourceKind::Secret, &on_hub("db", old, new));
     let web = || "federator web, companion Secret/db".to_owned();
     let both = || joined(&[ORIGINALS, "companion Secret/db"]);
     assert_table([
@@ -268,7 +268,7 @@ async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_ch
         ("list undecodable", after(Some(&one), Some(&undecodable)), web()),
     ]);
     // Its users are those that reference it, or were promised it.
-    put(parts.hub.companions(SourceKind::Secret), [("ns-u", "db", many.clone())]);
+    put(ctx.hub.companions(SourceKind::Secret), [("ns-u", "db", many.clone())]);
     assert_table([
         ("too many users to name", after(Some(&one), Some(&many)), web()),
         ("one more of many", after(Some(&many), Some(&many)), "companion Secret/db".into()),
@@ -279,7 +279,7 @@ async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_ch
 
 #[tokio::test]
 async fn change_of_a_binding_concerns_its_city_and_the_parents_for_which_it_changed() {
-    let (parts, _) = world();
+    let (ctx, _) = world();
     let required_by = |parents: &[&str], on: &str| -> Vec<BindingSnapshot> {
         let clusters = vec![serde_json::from_value(json!({ "name": on })).unwrap()];
         parents.iter().map(|by| BindingSnapshot { name: (*by).into(), clusters: clusters.clone() }).collect()
@@ -305,8 +305,8 @@ async fn change_of_a_binding_concerns_its_city_and_the_parents_for_which_it_chan
     let sent = BindingFacts { required_by: required_by(&[of_web], "b"), ..secret.clone() };
     let with_claim = BindingFacts { policy: claimed, ..secret.clone() };
     let foreign = of(Template::Foreign, &[]);
-    let after = |old, new| parts.triggers.after_binding(&on_hub(of_web, old, new));
-    let db = |old, new| parts.triggers.after_binding(&on_hub("db-secret", old, new));
+    let after = |old, new| ctx.triggers.after_binding(&on_hub(of_web, old, new));
+    let db = |old, new| ctx.triggers.after_binding(&on_hub("db-secret", old, new));
     let placed = || "federator web, policy dfw".to_owned();
     let all_users = || "federator web, companion Secret/db".to_owned();
     assert_table([
@@ -324,10 +324,10 @@ async fn change_of_a_binding_concerns_its_city_and_the_parents_for_which_it_chan
         ("applied on a cluster without parents", db(Some(&more), Some(&elsewhere)), String::new()),
         ("claimed", db(Some(&secret), Some(&with_claim)), "policy dfw, companion Secret/db".into()),
         ("companion's deleted", db(Some(&secret), None), all_users()),
-        ("foreign", parts.triggers.after_binding(&on_hub("x-deployment", None, Some(&foreign))), String::new()),
+        ("foreign", ctx.triggers.after_binding(&on_hub("x-deployment", None, Some(&foreign))), String::new()),
     ]);
     put(
-        parts.hub.companions(SourceKind::Secret),
+        ctx.hub.companions(SourceKind::Secret),
         [("ns-u", "db", CompanionFacts { policy: Some("city-dfw".into()), ..users(&["shop/web"]) })],
     );
     let of_claimed = "federator api, companion Secret/db".to_owned();
@@ -337,7 +337,7 @@ async fn change_of_a_binding_concerns_its_city_and_the_parents_for_which_it_chan
 /// Each new user of a shared companion woke all of its users, and every policy.
 #[tokio::test]
 async fn binding_shared_by_thousands_with_one_more_parent_concerns_that_parent() {
-    let (parts, _) = world();
+    let (ctx, _) = world();
     let name = |n: usize| format!("web-{n}-workloaddeployment");
     let shared = |users: usize| BindingFacts {
         template: Template::Companion(DataRef::secret("db")),
@@ -347,7 +347,7 @@ async fn binding_shared_by_thousands_with_one_more_parent_concerns_that_parent()
     for users in [100, 1_000, 10_000] {
         let (before, now) = (shared(users), shared(users + 1));
         let newer = BindingFacts { version: "2".into(), ..before.clone() };
-        let after = |new| parts.triggers.after_binding(&on_hub("db-secret", Some(&before), Some(new)));
+        let after = |new| ctx.triggers.after_binding(&on_hub("db-secret", Some(&before), Some(new)));
         assert_table([
             ("one more", after(&now), format!("federator web-{users}")),
             ("version changed", after(&newer), String::new()),
@@ -357,13 +357,13 @@ async fn binding_shared_by_thousands_with_one_more_parent_concerns_that_parent()
 
 #[tokio::test]
 async fn change_of_a_cluster_concerns_its_deployments_and_its_cities() {
-    let (parts, _) = world();
+    let (ctx, _) = world();
     let cluster = |draining| ClusterFacts { draining, ..ClusterFacts::labelled("dfw") };
     let (stays, drained) = (cluster(false), cluster(true));
     let relabelled = ClusterFacts::labelled("ord");
     let rebuilt = ClusterFacts { cell: Some("uid-2".into()), ..stays.clone() };
     let dead = ClusterFacts { dead: true, draining: true, ..rebuilt.clone() };
-    let after = |old, new| parts.triggers.after_cluster(&Delta { namespace: "", name: "a", old, new });
+    let after = |old, new| ctx.triggers.after_cluster(&Delta { namespace: "", name: "a", old, new });
     let of_dfw = || "federator web, policy dfw, clusters".to_owned();
     let with_asked = || "federator web, policy dfw, projector web-0, clusters".to_owned();
     assert_table([
@@ -382,10 +382,10 @@ async fn change_of_a_cluster_concerns_its_deployments_and_its_cities() {
 
 #[tokio::test]
 async fn change_of_a_hub_namespace_concerns_the_namespaces_that_it_mirrors() {
-    let (parts, _) = world();
+    let (ctx, _) = world();
     let (ours, other) = (mirror("cluster-alpha"), mirror("cluster-other"));
     let (unlabelled, terminating) = (NamespaceFacts::default(), NamespaceFacts { terminating: true, ..ours.clone() });
-    let after = |old, new| parts.triggers.after_namespace(&Delta { namespace: "", name: "ns-u", old, new });
+    let after = |old, new| ctx.triggers.after_namespace(&Delta { namespace: "", name: "ns-u", old, new });
     assert_table([
         ("created", after(None, Some(&ours)), OWN.into()),
         ("label removed: the project writes it again", after(Some(&ours), Some(&unlabelled)), OWN.into()),
@@ -401,11 +401,11 @@ async fn change_of_a_hub_namespace_concerns_the_namespaces_that_it_mirrors() {
 
 #[tokio::test]
 async fn change_of_a_hub_instance_concerns_every_place_that_it_named() {
-    let (parts, _) = world();
-    parts.projects.insert(fixtures::project("beta"));
+    let (ctx, _) = world();
+    ctx.projects.insert(fixtures::project("beta"));
     let named = |project: &str| PackedInstance::of_hub(instance(project, "web-0"));
     let (alpha, beta, unknown) = (named("cluster-alpha"), named("cluster-_beta"), named("cluster-unknown"));
-    let after = |old, new| parts.triggers.after_instance(&on_hub("web-0", old, new));
+    let after = |old, new| ctx.triggers.after_instance(&on_hub("web-0", old, new));
     assert_table([
         ("created", after(None, Some(&alpha)), "projector web-0".into()),
         ("relabelled", after(Some(&alpha), Some(&beta)), "projector web-0, projector web-0".into()),
@@ -417,8 +417,8 @@ async fn change_of_a_hub_instance_concerns_every_place_that_it_named() {
 /// Keys that waited for an undecodable object kept waiting after its deletion.
 #[tokio::test]
 async fn undecodable_object_mended_or_deleted_wakes_all_that_waited() {
-    let (parts, project) = world();
-    let triggers = &parts.triggers;
+    let (ctx, project) = world();
+    let triggers = &ctx.triggers;
     let policies = joined(&[ORIGINALS, "policy dfw", "policy ord"]);
     assert_table([
         ("copy", triggers.copies_readable("ns-u"), ALL.into()),
@@ -431,7 +431,7 @@ async fn undecodable_object_mended_or_deleted_wakes_all_that_waited() {
 
 #[tokio::test]
 async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it() {
-    let (parts, project) = world();
+    let (ctx, project) = world();
     let web = deployment(|_| ());
     let newer = deployment(|object| object["metadata"]["generation"] = json!(2));
     let recreated = deployment(|object| object["metadata"]["uid"] = json!("v"));
@@ -449,7 +449,7 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
         object["metadata"]["ownerReferences"] =
             json!([{ "apiVersion": "a/v1", "kind": "Workload", "name": "o", "uid": "o", "controller": true }]);
     });
-    let after = |old, new| parts.triggers.after_deployment(&project, &of_web(old, new));
+    let after = |old, new| ctx.triggers.after_deployment(&project, &of_web(old, new));
     let created = "workload w, federator web, policy dfw, projector web-0, companion Secret/db";
     let deleted =
         "workload w, federator web, policy dfw, projector web-0, companion ConfigMap/settings, companion Secret/db";
@@ -472,26 +472,26 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
     ]);
     // The Workload `waiting` waits for this name.
     let free = Delta { namespace: "shop", name: "waiting-p-dfw", old: Some(&api()), new: None };
-    let keys = shown(&parts.triggers.after_deployment(&project, &free));
+    let keys = shown(&ctx.triggers.after_deployment(&project, &free));
     assert_eq!(keys, "workload w, workload waiting, federator waiting-p-dfw, policy ord");
 }
 
 #[tokio::test]
-async fn deployment_whose_namespace_is_gone_concerns_the_policy_where_it_was() {
-    let (parts, project) = world();
+async fn deployment_of_a_deleted_namespace_concerns_its_former_policy() {
+    let (ctx, project) = world();
     project.namespaces.replace(Vec::new(), 2);
     let recorded = deployment(|object| {
         object["metadata"]["annotations"] = json!({ annotation::FEDERATION_NAMESPACE: "ns-9" });
     });
-    let keys = parts.triggers.after_deployment(&project, &of_web(Some(&recorded), None));
+    let keys = ctx.triggers.after_deployment(&project, &of_web(Some(&recorded), None));
     let policies: Vec<String> = keys.policy.iter().map(ToString::to_string).collect();
     assert_eq!(policies, ["ns-9/dfw"]);
 }
 
 #[tokio::test]
 async fn change_of_a_location_a_namespace_or_a_network_concerns_its_workloads() {
-    let (parts, project) = world();
-    let triggers = &parts.triggers;
+    let (ctx, project) = world();
+    let triggers = &ctx.triggers;
     let (open, closed) = (CityCode::parse("dfw").ok(), None);
     let facts = NamespaceFacts::default();
     let paused = NamespaceFacts { paused: true, ..NamespaceFacts::default() };
@@ -499,8 +499,8 @@ async fn change_of_a_location_a_namespace_or_a_network_concerns_its_workloads() 
         triggers.after_own_namespace(&project, &Delta { namespace: "", name: "shop", old: Some(old), new: Some(new) })
     };
     let workloads = || "workload w, workload waiting".to_owned();
-    let location = |old, new| triggers.after_location(&project, &of_web(Some(old), Some(new)));
-    let network = |old, new| triggers.after_network(&project, &of_web(old, new));
+    let location = |old, new| project::after_location(&project, &of_web(Some(old), Some(new)));
+    let network = |old, new| project::after_network(&project, &of_web(old, new));
     assert_table([
         ("location opens a city", location(&closed, &open), workloads()),
         ("location unchanged", location(&open, &open), String::new()),

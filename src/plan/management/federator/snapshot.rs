@@ -26,7 +26,7 @@ use crate::{
 pub struct Outage {
     /// The watches and their errors, in words for tenants. The platform reads in its log which permissions are missing.
     pub words: String,
-    /// How long they have failed.
+    /// Time for which they have failed.
     pub lasted: Duration,
     /// True if copies of deployments cannot be seen. Then no write to the hub may depend on them.
     pub blind: bool,
@@ -94,7 +94,7 @@ pub struct Observed {
     /// The copy there, if only a live read found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_copy: Option<HiddenCopy>,
-    /// How long a write of its copy would wait, since other large deployments of its namespace come first.
+    /// Wait before a write of its copy, because other large deployments of its namespace come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_in: Option<Duration>,
     /// Data that it refers to.
@@ -103,7 +103,7 @@ pub struct Observed {
     pub karmada: Option<Karmada>,
     /// The cause that has blocked its delivery until now.
     pub blocked: Option<Blocked>,
-    /// How many repairs the hub can take.
+    /// Number of repairs that the hub can take.
     #[serde(default)]
     pub capacity: Capacity,
     /// Its Instances that the project rejects.
@@ -112,7 +112,7 @@ pub struct Observed {
     /// Failing watches of the hub that the decision needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<Outage>,
-    /// What the hub says of a namespace that does not go, if that [is due](super::hub_trouble::is_namespace_overdue).
+    /// The hub's message about a namespace, if its deletion [is overdue](super::hub_trouble::is_namespace_overdue).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_words: Option<String>,
     /// Waiting periods.

@@ -1,33 +1,32 @@
-//! Cities of which each deployment runs on several clusters, as the Go operator has left them.
+//! Cities with each deployment on several clusters, as the Go operator left them.
 
 use super::*;
 
-/// On each of these clusters all deployments of the namespace, and so many instances that run.
+/// Puts all deployments of the namespace on each of these clusters, with this number of running instances.
 fn shared(world: &mut World, name: &str, on: &[(&str, i64)]) {
-    let each = |current| Presence { shared: 1, current, ..presence(1) };
+    let each = |current| ClusterShare { shared: 1, current, ..share(1) };
     world.namespaces.get_mut(name).unwrap().on =
         on.iter().map(|(cluster, current)| ((*cluster).to_owned(), each(*current))).collect();
 }
 
-/// Found by reading: a drain took such a city off the cluster that ran it, in every namespace at once, whether or not the
-/// other ran anything, and nothing brought it back.
+/// A drain removed a shared city from the cluster that ran it, in every namespace at once, although the other ran nothing.
 #[test]
-fn nothing_is_given_up_that_the_other_cluster_does_not_run() {
+fn shared_namespace_is_kept_until_the_other_cluster_runs_it() {
     let mut world = World::new(&["n1", "n2"]);
     for name in ["n1", "n2"] {
         shared(&mut world, name, &[("a", 1), ("b", 0)]);
     }
     let events = world.look();
-    assert!(world.transfers().is_empty(), "{:?}", world.moves);
+    assert!(world.transfers().is_empty(), "{:?}", world.decision);
     let why = "n1: none of 1 instance(s) is programmed on b";
     assert!(events.contains("DrainWaiting") && events.contains(why), "{events}");
-    assert_eq!((world.look().as_str(), world.moves[&dfw()].state()), ("[]", "waiting"), "once");
+    assert_eq!((world.look().as_str(), world.drain().state()), ("[]", "waiting"), "once");
     world.wait(60);
     world.look();
     assert!(world.transfers().is_empty(), "however long it takes");
-    // Not taken by the other cluster at all.
-    let refused = Presence { applied: 0, ..world.namespaces["n1"].on["b"] };
-    world.namespaces.get_mut("n1").unwrap().on.insert("b".into(), Presence { current: 1, ..refused });
+    // The other cluster has not applied it.
+    let refused = ClusterShare { applied: 0, ..world.namespaces["n1"].on["b"] };
+    world.namespaces.get_mut("n1").unwrap().on.insert("b".into(), ClusterShare { current: 1, ..refused });
     world.look();
     assert!(world.waits().contains("n1: 1 of 1 deployment(s) are not applied on b"), "{}", world.waits());
     shared(&mut world, "n1", &[("a", 1), ("b", 1)]);
@@ -35,27 +34,27 @@ fn nothing_is_given_up_that_the_other_cluster_does_not_run() {
     assert_eq!(world.transfers(), ["n1>b"]);
     world.arrive("n1", "b", true);
     world.look();
-    assert!(world.transfers().is_empty() && world.waits().contains("n2: none of 1"), "{:?}", world.moves);
+    assert!(world.transfers().is_empty() && world.waits().contains("n2: none of 1"), "{:?}", world.decision);
     shared(&mut world, "n2", &[("a", 1), ("b", 1)]);
     world.look();
     world.arrive("n2", "b", true);
     let events = world.look();
-    assert!(world.moves.is_empty() && events.contains("DrainEnded"), "{events}");
+    assert!(world.decision.drains.is_empty() && events.contains("DrainEnded"), "{events}");
 }
 
 #[test]
-fn what_one_has_alone_goes_before_what_several_have_is_proved() {
+fn unshared_namespace_moves_before_shared_ones_are_proved() {
     let mut world = World::new(&["n1", "n2"]);
     shared(&mut world, "n1", &[("a", 1), ("b", 0)]);
     world.look();
     assert_eq!(world.transfers(), ["n2>b"]);
     world.arrive("n2", "b", true);
     world.look();
-    assert!(world.transfers().is_empty() && world.waits().contains("n1: none of 1"), "{:?}", world.moves);
+    assert!(world.transfers().is_empty() && world.waits().contains("n1: none of 1"), "{:?}", world.decision);
 }
 
 #[test]
-fn what_did_not_run_anywhere_is_not_to_run_first() {
+fn shared_namespace_that_never_ran_needs_no_proof() {
     let mut world = World::new(&["n1"]);
     shared(&mut world, "n1", &[("a", 0), ("b", 0)]);
     world.look();
@@ -63,19 +62,19 @@ fn what_did_not_run_anywhere_is_not_to_run_first() {
 }
 
 #[test]
-fn a_third_cluster_is_not_taken_what_it_has() {
+fn shared_namespace_on_a_third_cluster_waits() {
     let mut world = World::new(&["n1"]);
     world.clusters.insert("c".into(), ClusterFacts::labelled("dfw"));
     shared(&mut world, "n1", &[("a", 1), ("b", 1), ("c", 1)]);
     world.look();
-    assert!(world.transfers().is_empty() && world.waits().contains("runs on c as well"), "{:?}", world.moves);
+    assert!(world.transfers().is_empty() && world.waits().contains("runs on c as well"), "{:?}", world.decision);
     world.cluster("c").draining = true;
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
 #[test]
-fn what_does_not_run_once_it_is_alone_comes_back() {
+fn shared_namespace_that_stops_running_alone_returns() {
     let mut world = World::new(&["n1"]);
     shared(&mut world, "n1", &[("a", 1), ("b", 1)]);
     world.look();
@@ -86,7 +85,7 @@ fn what_does_not_run_once_it_is_alone_comes_back() {
 }
 
 #[test]
-fn called_off_or_refused_before_anything_is_given_up_both_keep_it() {
+fn shared_namespace_of_a_recalled_or_refused_drain_stays_on_both() {
     for called_off in [true, false] {
         let mut world = World::new(&["n1"]);
         shared(&mut world, "n1", &[("a", 1), ("b", 1)]);
@@ -95,32 +94,34 @@ fn called_off_or_refused_before_anything_is_given_up_both_keep_it() {
         world.cluster("a").draining = !called_off;
         world.cluster("b").obstacle = (!called_off).then(|| "has the taint k:NoSchedule".into());
         world.look();
-        assert!(world.transfers().is_empty(), "{:?}", world.moves);
+        assert!(world.transfers().is_empty(), "{:?}", world.decision);
     }
 }
 
-/// The scheduler may be away for long: that is no time in which something did not arrive.
+/// While the scheduler is away, the time to arrive does not count.
 #[test]
-fn what_the_scheduler_does_not_get_to_gives_its_place_to_others_and_is_not_taken_back() {
+fn shared_namespace_that_is_not_scheduled_yields() {
     let mut world = World::new(&["n1", "n2"]);
     for name in ["n1", "n2"] {
         shared(&mut world, name, &[("a", 1), ("b", 1)]);
     }
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);
+    let asked = world.transfer("n1").clone();
     for _ in 0..10 {
         world.wait(1);
         world.look();
     }
-    assert_eq!(world.transfers(), ["n2>b"], "{:?}", world.moves);
+    assert_eq!(world.transfers(), ["n2>b"], "{:?}", world.decision);
+    world.still_asks("n1", &asked);
     world.arrive("n1", "b", false);
     world.wait(9);
     world.look();
-    assert!(world.transfers().contains(&"n1>b".to_owned()), "its time begins now: {:?}", world.moves);
+    assert!(world.transfers().contains(&"n1>b".to_owned()), "its time begins now: {:?}", world.decision);
 }
 
 #[test]
-fn the_next_manager_follows_what_the_last_one_had_asked_for() {
+fn transfer_requested_by_an_earlier_manager_is_followed() {
     let mut world = World::new(&["n1"]);
     shared(&mut world, "n1", &[("a", 1), ("b", 1)]);
     world.look();

@@ -1,4 +1,4 @@
-//! The way from claims to dependencies, and back: what may be dropped, and who would lose what.
+//! The conditions for leaving claims, and the losses of a rollback to claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +15,16 @@ use crate::plan::management::observed::facts::{BindingFacts, CompanionFacts};
 pub struct Consumer {
     /// Its name.
     pub deployment: String,
-    /// Its city; `None` when its label names none.
+    /// Its city. `None` if its label names none.
     pub city: Option<CityCode>,
     /// The companions.
     pub expects: Vec<DataRef>,
 }
 
-/// What one hub namespace shows of the way.
+/// Consumers and companions of one hub namespace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
-    /// Every deployment's copy.
+    /// Copies of all deployments.
     pub consumers: Vec<Consumer>,
     /// Of each companion that is there, the policy that claims it: a PropagationPolicy by name, a
     /// ClusterPropagationPolicy by kind and name.
@@ -33,7 +33,7 @@ pub struct Observed {
     pub required_by: BTreeMap<DataRef, BTreeSet<String>>,
 }
 
-/// Whether every companion is brought to each deployment that expects it by its need (fact 23), so that claims may go.
+/// True if Karmada brings every companion to each deployment that expects it as a dependency (fact 23). Then claims may go.
 pub fn all_delivered_by_dependency(observed: &Observed) -> bool {
     observed.consumers.iter().all(|consumer| {
         let parent = names::deployment_binding(&consumer.deployment);
@@ -42,11 +42,11 @@ pub fn all_delivered_by_dependency(observed: &Observed) -> bool {
     })
 }
 
-/// What the cities would lose if companions were brought by claims alone: of each companion, every city that expects it
-/// but the one whose policy claims it.
+/// Returns the losses of the cities if only claims delivered companions. For each companion, that is every city that expects it,
+/// except the city of the policy that claims it.
 ///
 /// # Errors
-/// What that waits for: companions that are not there, or that no policy claims yet.
+/// The companions that the rollback waits for: they do not exist, or no policy claims them yet.
 pub fn rollback_impact(observed: &Observed) -> Result<Vec<String>, Vec<String>> {
     let (mut impact, mut waits) = (BTreeSet::new(), BTreeSet::new());
     for consumer in &observed.consumers {
@@ -69,7 +69,7 @@ pub fn rollback_impact(observed: &Observed) -> Result<Vec<String>, Vec<String>> 
     if waits.is_empty() { Ok(impact.into_iter().collect()) } else { Err(waits.into_iter().collect()) }
 }
 
-/// How many of these companions, and of these bindings of such, a policy still claims.
+/// Returns the number of companions, and of their bindings, that a policy still claims.
 pub fn claims_left<'a>(
     policy: &str,
     companions: impl IntoIterator<Item = &'a CompanionFacts>,
@@ -102,14 +102,14 @@ mod tests {
     type Attached = &'static [(&'static str, &'static [&'static str])];
 
     #[test]
-    fn claims_may_go_once_each_need_brings_each_companion() {
+    fn claims_are_dropped_once_dependencies_bring_every_companion() {
         let one = consumer("web", Some("dfw"), &["db"]);
         let two = consumer("api", Some("ord"), &["db", "key"]);
         let cases: [(&str, Vec<Consumer>, Attached, bool); 7] = [
-            ("nobody is there", vec![], &[], true),
-            ("nobody expects anything", vec![consumer("web", Some("dfw"), &[])], &[], true),
+            ("no consumer", vec![], &[], true),
+            ("no consumer expects data", vec![consumer("web", Some("dfw"), &[])], &[], true),
             ("no binding at all: not known is not brought", vec![one.clone()], &[], false),
-            ("a binding that nobody needs yet", vec![one.clone()], &[("db", &[])], false),
+            ("a binding without users", vec![one.clone()], &[("db", &[])], false),
             ("brought", vec![one.clone()], &[("db", &["web-workloaddeployment"])], true),
             (
                 "one of two is not",
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_city_but_the_one_whose_policy_claims_it_loses_a_companion() {
+    fn rollback_impact_lists_every_city_without_the_claim() {
         let dfw = consumer("web", Some("dfw"), &["db"]);
         let ord = consumer("api", Some("ord"), &["db"]);
         let lost = |text: &str| Ok(vec![text.to_owned()]);
@@ -139,9 +139,9 @@ mod tests {
         let claimed = |policy: Option<&str>| [(DataRef::secret("db"), policy.map(str::to_owned))].into();
         let none: BTreeMap<DataRef, Option<String>> = BTreeMap::new();
         for (what, consumers, claimed_by, expected) in [
-            ("nobody expects anything", vec![consumer("web", Some("dfw"), &[])], none.clone(), Ok(vec![])),
+            ("no consumer expects data", vec![consumer("web", Some("dfw"), &[])], none.clone(), Ok(vec![])),
             ("the companion is not there", vec![dfw.clone()], none, waits("Secret/db, which is not there")),
-            ("nobody claims it yet", vec![dfw.clone()], claimed(None), waits("Secret/db, which no policy claims")),
+            ("no policy claims it yet", vec![dfw.clone()], claimed(None), waits("Secret/db, which no policy claims")),
             ("the only city has it", vec![dfw.clone()], claimed(Some("city-dfw")), Ok(vec![])),
             (
                 "the other city loses it",
@@ -149,7 +149,12 @@ mod tests {
                 claimed(Some("city-dfw")),
                 lost("ord loses Secret/db, which stays with city-dfw"),
             ),
-            ("one without a city goes nowhere", vec![consumer("x", None, &["db"])], claimed(None), Ok(vec![])),
+            (
+                "a deployment without a city is not delivered",
+                vec![consumer("x", None, &["db"])],
+                claimed(None),
+                Ok(vec![]),
+            ),
             (
                 "another's policy keeps it",
                 vec![dfw],
@@ -163,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_on_companions_and_on_their_bindings_are_left() {
+    fn claims_left_counts_companions_and_their_bindings() {
         let companion = |policy: Option<&str>| CompanionFacts { policy: policy.map(Into::into), ..Default::default() };
         let binding =
             |template, policy: &str| BindingFacts { template, policy: Some(policy.into()), ..BindingFacts::default() };

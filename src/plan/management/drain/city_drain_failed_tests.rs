@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Taints of people, and of Karmada itself.
+/// Taints of users, and of Karmada.
 fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
     cluster.taints = own.iter().map(|taint| (*taint).to_owned()).collect();
     cluster.generation += 1;
 }
 
 #[test]
-fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
+fn namespace_that_does_not_arrive_is_returned_and_no_other_follows() {
     let mut world = World::new(&["n1", "n2"]);
     world.look();
     world.arrive("n1", "b", false);
@@ -19,17 +19,17 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     world.wait(1);
     let events = world.look();
     assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
-    assert_eq!((world.transfers(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
+    assert_eq!((world.transfers(), world.drain().state()), (vec!["n1>a".to_owned()], "failed"));
     world.arrive("n1", "a", true);
     world.look();
     assert!(world.transfers().is_empty());
     world.wait(60);
     assert_eq!((world.look().as_str(), world.transfers().len()), ("[]", 0), "it is not tried for ever");
-    // Karmada's own taints change the cluster's generation, and say nothing.
+    // Karmada's own taints change the cluster's generation, and do not count.
     taint(world.cluster("b"), &[]);
     world.look();
     assert!(world.transfers().is_empty());
-    // Another cluster is another matter.
+    // Another cluster is tried.
     let mut other = ClusterFacts::labelled("dfw");
     other.generation = 1;
     world.clusters.insert("c".into(), other);
@@ -37,14 +37,14 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     assert_eq!(world.transfers(), ["n1>c"]);
     world.clusters.remove("c");
     world.look();
-    // Somebody has seen to the first one.
+    // A user has repaired the first one.
     taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
 #[test]
-fn asked_for_anew_a_drain_that_failed_is_tried_again() {
+fn failed_drain_requested_again_is_tried_again() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.arrive("n1", "b", false);
@@ -55,13 +55,13 @@ fn asked_for_anew_a_drain_that_failed_is_tried_again() {
     world.look();
     world.cluster("a").draining = false;
     world.look();
-    assert!(world.moves.is_empty());
+    assert!(world.decision.drains.is_empty());
     world.cluster("a").draining = true;
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
-/// Minute by minute: what is on its way arrives at once, and runs on `a` alone. Returns what was tried elsewhere.
+/// Runs minute by minute. Namespaces arrive at once, and run on `a` only. Returns the attempts on other clusters.
 fn pass(world: &mut World, minutes: usize) -> Vec<String> {
     let mut tried = Vec::new();
     for _ in 0..minutes {
@@ -78,10 +78,9 @@ fn pass(world: &mut World, minutes: usize) -> Vec<String> {
     tried
 }
 
-/// Found by reading: only the last failure was remembered, so that two bad successors were tried in turn, with the same namespace,
-/// for ever.
+/// Only the last failure was recorded, so two bad targets were tried in turn forever.
 #[test]
-fn of_several_bad_successors_each_is_tried_once() {
+fn several_bad_targets_are_tried_once_each() {
     let mut world = World::new(&["n1", "n2"]);
     world.clusters.insert("c".into(), ClusterFacts::labelled("dfw"));
     assert_eq!(pass(&mut world, 60), ["n1>b", "n1>c"]);

@@ -1,8 +1,7 @@
-//! The least version of Karmada on the hub, and what is assumed because of it.
+//! The least version of Karmada on the hub, and the assumptions that follow from it.
 //!
-//! What Karmada does is believed when it is seen ([`super::probe`]). Some of its former bugs show nothing until they do
-//! harm: they cannot be asked for, so that the operator goes by the version that whoever runs Karmada has configured, and
-//! says that it does.
+//! The operator checks the behaviour of Karmada ([`super::probe`]). Some former bugs only show when they do harm. For these the
+//! operator relies on the configured version, and reports that.
 
 use std::fmt;
 
@@ -13,16 +12,16 @@ type Release = (u32, u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KarmadaVersion(Release);
 
-/// A bug of earlier releases that takes data away, or keeps it away.
+/// A bug of earlier releases that removes data, or does not deliver it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FormerBug {
-    /// Of several companions of one kind, what comes or changes later reaches no cell.
+    /// Of several companions of one kind, later ones and later changes reach no cell.
     LaterCompanions,
-    /// A restart of Karmada takes away what its custom interpreter had brought.
+    /// A restart of Karmada removes data that its custom interpreter had brought.
     Restart,
     /// The record of dependencies overwrites the scheduler's annotations.
     Annotations,
-    /// A policy whose selector names a missing object cannot be deleted.
+    /// A policy with a selector for a missing object cannot be deleted.
     PolicyDeletion,
 }
 
@@ -40,18 +39,18 @@ impl FormerBug {
         }
     }
 
-    /// What it is, with Karmada's number of it.
+    /// A short description, with the number of the Karmada issue.
     pub fn text(self) -> &'static str {
         match self {
-            Self::LaterCompanions => "of several companions of one kind it hears of the first alone (6924)",
-            Self::Restart => "a restart of it takes away what deployments depend on (6600)",
+            Self::LaterCompanions => "of several companions of one kind it only notices the first (6924)",
+            Self::Restart => "a restart removes the dependencies of deployments (6600)",
             Self::Annotations => "its record of dependencies overwrites other annotations of a binding (7208)",
             Self::PolicyDeletion => "a policy that names a missing object cannot be deleted (7038)",
         }
     }
 
-    /// The first releases without it, one for each minor release that was mended.
-    fn mended_in(self) -> &'static [Release] {
+    /// The first releases without it, one for each fixed minor release.
+    fn fixed_in(self) -> &'static [Release] {
         match self {
             Self::LaterCompanions => &[(15, 3), (16, 0)],
             Self::Restart => &[(15, 0)],
@@ -62,10 +61,10 @@ impl FormerBug {
 }
 
 impl KarmadaVersion {
-    /// What is assumed where nothing is configured: the first release that has none of these bugs.
+    /// The default: the first release without any of these bugs.
     pub const DEFAULT: Self = Self((15, 6));
 
-    /// From a text such as `1.17.0` or `v1.17.0`; nothing when it is not a released version of Karmada 1.
+    /// Parses a text such as `1.17.0` or `v1.17.0`. `None` if it is not a released version of Karmada 1.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
         let mut number = || {
@@ -77,17 +76,17 @@ impl KarmadaVersion {
         (major == 1 && parts.next().is_none()).then_some(Self((minor, patch)))
     }
 
-    /// Whether this version, and with it each later one of the same minor release, has the bug.
+    /// True if this version has the bug.
     pub fn has(self, bug: FormerBug) -> bool {
         let Self((minor, patch)) = self;
-        let mended = bug.mended_in();
-        match mended.iter().find(|(of, _)| *of == minor) {
+        let fixed = bug.fixed_in();
+        match fixed.iter().find(|(of, _)| *of == minor) {
             Some((_, first)) => patch < *first,
-            None => mended.iter().all(|(of, _)| minor < *of),
+            None => fixed.iter().all(|(of, _)| minor < *of),
         }
     }
 
-    /// The bugs that it has.
+    /// The bugs of this version.
     pub fn bugs(self) -> Vec<FormerBug> {
         FormerBug::ALL.into_iter().filter(|bug| self.has(*bug)).collect()
     }
@@ -105,7 +104,7 @@ impl fmt::Display for KarmadaVersion {
     }
 }
 
-/// All of it in words, for whoever does not know what is configured.
+/// The assumptions, for a reader without the configuration.
 pub fn of_any() -> String {
     let bugs = FormerBug::ALL.map(FormerBug::text).join("; ");
     format!(
@@ -113,7 +112,7 @@ pub fn of_any() -> String {
     )
 }
 
-/// The assumption in words, as the operator tells it.
+/// The assumptions about the configured version.
 pub fn text(version: KarmadaVersion) -> String {
     let bugs = FormerBug::ALL.map(FormerBug::text);
     format!(
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_three_numbers() {
+    fn karmada_version_parses_three_numbers_only() {
         for (text, expected) in [
             ("1.17.0", Some("v1.17.0")),
             ("v1.15.6", Some("v1.15.6")),
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bug_ends_with_its_first_release_of_a_line() {
+    fn former_bug_ends_with_the_first_fixed_release_of_each_line() {
         use FormerBug::{Annotations, LaterCompanions, PolicyDeletion, Restart};
         let cases: [(&str, &[FormerBug]); 10] = [
             ("1.14.10", &[LaterCompanions, Restart, Annotations, PolicyDeletion]),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_assumed_is_told_with_its_version() {
+    fn assumption_text_names_version_and_issues() {
         let text = text(KarmadaVersion::DEFAULT);
         assert!(text.starts_with("assumed, not seen: Karmada on the hub is v1.15.6 or later"), "{text}");
         assert!(["6924", "6600", "7208", "7038"].iter().all(|issue| text.contains(issue)), "{text}");

@@ -1,9 +1,8 @@
-//! Whether Karmada hears of what comes to the hub after it has taken up who needs it.
+//! Evidence of Karmada issue 6924: late dependencies are ignored.
 //!
-//! Karmada before 1.15.3 heard of the first of several companions of one kind alone: it compared a change with the record
-//! of what a binding depends on, and went no further than the first name of the same kind (its issue 6924, mended by 6931).
-//! A second ConfigMap that came after the binding reached no cell, and neither did a change of it. What stands on the hub
-//! shows that where there is such a companion, one way or the other; where there is none, nothing does.
+//! Karmada before 1.15.3 noticed only the first of several companions of one kind. It compared a change with the recorded
+//! dependencies of a binding, and stopped at the first name of the same kind (fixed by 6931). A second ConfigMap that was created
+//! after the binding reached no cell, and neither did a change of it. Only a hub with such a companion shows if Karmada has the bug.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,22 +15,22 @@ use crate::plan::management::{
     referenced_data::residue,
 };
 
-/// A longer name is brought by no Karmada (fact 63), which shows nothing of its version.
+/// No version of Karmada delivers a longer name (fact 63).
 const LONGEST_NAME: usize = MAX_SOURCE_NAME;
 
-/// What is seen of a companion that came after the first of its kind had been taken up; the later one counts for more.
+/// Delivery of a companion that was created after Karmada had processed the first of its kind. The worst one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Later {
-    /// Karmada brings it.
+pub enum LateDelivery {
+    /// Karmada delivers it.
     Brought,
-    /// Karmada does not bring it yet.
+    /// Karmada does not deliver it yet.
     Awaited,
-    /// Karmada had its time and does not bring it.
+    /// Karmada has not delivered it in time.
     Missed,
 }
 
-impl Later {
-    /// Whether nothing speaks against that Karmada hears of what comes later.
+impl LateDelivery {
+    /// True if there is no evidence of Karmada issue 6924.
     pub fn is_well(seen: Option<Self>) -> bool {
         !matches!(seen, Some(Self::Awaited | Self::Missed))
     }
@@ -40,24 +39,24 @@ impl Later {
 /// A companion on the hub, and its binding as far as it has one.
 pub type Known = (Arc<CompanionFacts>, Option<Arc<BindingFacts>>);
 
-/// What the deployment shows whose binding is `binding`, by name `parent`; nothing where no companion came late, nor where
-/// it could not be brought for another reason: its binding cannot go, or no cluster answers by `is_ready` that lacks it.
-/// `timeout` is how long Karmada may take.
-pub fn of(
+/// Returns the evidence of one deployment with the binding `binding`, named `parent`. `None` if no companion came late, or if
+/// delivery failed for another reason: the binding terminates, or no cluster that lacks the companion is ready. `timeout` is the
+/// longest time that Karmada may take.
+pub fn observe(
     parent: &str,
     binding: &BindingFacts,
     known: impl Fn(&DataRef) -> Option<Known>,
     is_ready: impl Fn(&str) -> bool,
     timeout: Duration,
     now: Timestamp,
-) -> Option<Later> {
+) -> Option<LateDelivery> {
     let taken = binding.shows_dependencies() && !binding.clusters.is_empty();
     let listed = binding.dependencies.as_deref().filter(|_| taken)?;
     let taken_up = binding.changed?;
     let others = listed.iter().enumerate().filter(|(n, of)| listed[..*n].iter().any(|before| before.kind == of.kind));
     let seen = others.filter(|(_, of)| of.name.len() <= LONGEST_NAME).filter_map(|(_, data_ref)| {
         let (companion, attached) = known(data_ref).filter(|(companion, _)| !companion.terminating)?;
-        // Whatever is written to the binding afterwards would have Karmada look at all of them once more.
+        // A later write to the binding would make Karmada read all of them again.
         let created = companion.created.filter(|created| *created > taken_up)?;
         if attached.as_ref().is_some_and(|of| of.terminating) {
             return None;
@@ -65,14 +64,14 @@ pub fn of(
         let lacks =
             |clusters: &[String]| attached.as_ref().is_none_or(|of| residue::is_needed(of, parent, Some(clusters)));
         if !lacks(&binding.clusters) {
-            return Some(Later::Brought);
+            return Some(LateDelivery::Brought);
         }
         let ready: Vec<String> = binding.clusters.iter().filter(|cluster| is_ready(cluster)).cloned().collect();
         if ready.is_empty() || !lacks(&ready) {
             return None;
         }
         let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-        Some(if age > timeout { Later::Missed } else { Later::Awaited })
+        Some(if age > timeout { LateDelivery::Missed } else { LateDelivery::Awaited })
     });
     seen.max()
 }
@@ -111,8 +110,8 @@ mod tests {
         BindingFacts { required_by, ..BindingFacts::default() }
     }
 
-    /// What is seen at second `now`, when the ConfigMap of this name is as given and all else has long been there.
-    fn see(name: &str, companion_: &CompanionFacts, of: Option<&BindingFacts>, now: i64) -> Option<Later> {
+    /// The evidence at second `now`, with the given ConfigMap. All other companions are old.
+    fn see(name: &str, companion_: &CompanionFacts, of: Option<&BindingFacts>, now: i64) -> Option<LateDelivery> {
         let known = |data_ref: &DataRef| {
             Some(if data_ref.name == name {
                 (Arc::new(companion_.clone()), of.cloned().map(Arc::new))
@@ -120,30 +119,30 @@ mod tests {
                 (Arc::new(companion(0)), Some(Arc::new(attached(&["cell-dfw"]))))
             })
         };
-        super::of("web", &parent(), known, |_| true, TIMEOUT, at(now))
+        super::observe("web", &parent(), known, |_| true, TIMEOUT, at(now))
     }
 
     #[test]
-    fn a_second_one_that_comes_late_shows_whether_karmada_hears_of_it() {
+    fn late_companion_shows_if_karmada_notices_it() {
         let there = attached(&["cell-dfw"]);
         let (late, elsewhere) = (companion(20), attached(&["cell-ord"]));
         let cases = [
             ("it was there before: the binding itself had it brought", "two", companion(5), Some(&there), 99, None),
-            ("it is brought", "two", late.clone(), Some(&there), 99, Some(Later::Brought)),
+            ("it is brought", "two", late.clone(), Some(&there), 99, Some(LateDelivery::Brought)),
             ("the first of its kind is always heard of", "one", late.clone(), None, 99, None),
             ("so is one of another kind", "key", late.clone(), None, 99, None),
-            ("Karmada may take its time", "two", late.clone(), None, 50, Some(Later::Awaited)),
-            ("and has had it", "two", late.clone(), None, 51, Some(Later::Missed)),
-            ("elsewhere is not there", "two", late.clone(), Some(&elsewhere), 51, Some(Later::Missed)),
+            ("Karmada may take its time", "two", late.clone(), None, 50, Some(LateDelivery::Awaited)),
+            ("and has had it", "two", late.clone(), None, 51, Some(LateDelivery::Missed)),
+            ("elsewhere is not there", "two", late.clone(), Some(&elsewhere), 51, Some(LateDelivery::Missed)),
         ];
         for (what, name, companion, attached, now, expected) in cases {
             assert_eq!(see(name, &companion, attached, now), expected, "{what}");
         }
     }
 
-    /// Found by reading: one companion that could not go, or one cluster that was away, stood for all of Karmada.
+    /// One blocked companion, or one unavailable cluster, counted as a failure of Karmada.
     #[test]
-    fn what_cannot_be_brought_for_another_reason_shows_nothing() {
+    fn late_companion_undelivered_for_another_reason_shows_nothing() {
         let going = BindingFacts { terminating: true, ..attached(&[]) };
         assert_eq!(see("two", &companion(20), Some(&going), 99), None);
         let on_both = BindingFacts { clusters: vec!["cell-dfw".into(), "cell-ord".into()].into(), ..parent() };
@@ -152,20 +151,20 @@ mod tests {
                 let clusters = if data_ref.name == "two" { brought_to } else { &["cell-dfw", "cell-ord"] };
                 Some((Arc::new(companion(20)), Some(Arc::new(attached(clusters)))))
             };
-            super::of("web", &on_both, late, |cluster| ready.contains(&cluster), TIMEOUT, at(99))
+            super::observe("web", &on_both, late, |cluster| ready.contains(&cluster), TIMEOUT, at(99))
         };
         for (what, brought_to, ready, expected) in [
             ("it lacks where nobody answers", &["cell-dfw"][..], &["cell-dfw"][..], None),
             ("nobody answers at all", &[], &[], None),
-            ("it lacks where somebody answers", &["cell-dfw"], &["cell-dfw", "cell-ord"], Some(Later::Missed)),
-            ("it lacks nowhere", &["cell-dfw", "cell-ord"], &[], Some(Later::Brought)),
+            ("it lacks where somebody answers", &["cell-dfw"], &["cell-dfw", "cell-ord"], Some(LateDelivery::Missed)),
+            ("it lacks nowhere", &["cell-dfw", "cell-ord"], &[], Some(LateDelivery::Brought)),
         ] {
             assert_eq!(of(brought_to, ready), expected, "{what}");
         }
     }
 
     #[test]
-    fn nothing_is_seen_where_karmada_has_not_taken_the_deployment_up() {
+    fn late_companion_of_an_unprocessed_deployment_shows_nothing() {
         type Change = fn(&mut BindingFacts);
         let cases: [(&str, Change); 5] = [
             ("it does not ask", |b| b.propagates = false),
@@ -178,10 +177,10 @@ mod tests {
             let mut binding = parent();
             change(&mut binding);
             let known = |_: &DataRef| Some((Arc::new(companion(20)), None));
-            assert_eq!(super::of("web", &binding, known, |_| true, TIMEOUT, at(99)), None, "{what}");
+            assert_eq!(super::observe("web", &binding, known, |_| true, TIMEOUT, at(99)), None, "{what}");
         }
         assert_eq!(
-            super::of("web", &parent(), |_| None, |_| true, TIMEOUT, at(99)),
+            super::observe("web", &parent(), |_| None, |_| true, TIMEOUT, at(99)),
             None,
             "no companion, nothing to bring"
         );

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     api::{karmada::PropagationPolicy, meta::label},
-    controllers::management::{Options, Parts, fixtures},
+    controllers::management::{Context, Options, fixtures},
     io::{health::Health, store::Incoming},
-    plan::management::observed::facts::BindingFacts,
+    metrics::Metrics,
+    plan::management::observed::{cluster::ClusterFacts, facts::BindingFacts},
 };
 
 fn cluster(name: &str, edit: impl FnOnce(&mut Value)) -> Incoming<ClusterFacts> {
@@ -32,10 +33,10 @@ fn incoming<V>(namespace: &str, name: &str, version: u64, value: Option<V>) -> I
     Incoming { key, uid: name.into(), version, value: value.map(Arc::new) }
 }
 
-/// A city on the Cluster `old`, which is on its way out, and a Cluster `new` that could take it.
-fn city_that_leaves() -> Parts {
+/// A city on the Cluster `old`, which is being drained, and a Cluster `new` that could take it.
+fn city_that_leaves() -> Arc<Context> {
     let options = Options { city_guard: true, ..Options::of_tests() };
-    let parts = Parts::new(fixtures::nobody(), options, Health::default(), Metrics::default());
+    let ctx = Context::new(fixtures::nobody(), options, Health::default(), Metrics::default());
     let placement =
         json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { label::TOPOLOGY_CITY: "dfw" } } } });
     let policy: PropagationPolicy = serde_json::from_value(json!({
@@ -56,39 +57,39 @@ fn city_that_leaves() -> Parts {
         }))
         .unwrap(),
     );
-    let hub = &parts.hub;
+    let hub = &ctx.hub;
     let leaves = cluster("old", |of| of["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
     hub.clusters.replace(vec![leaves, cluster("new", |_| ())], 2);
     hub.policies.replace(vec![incoming("ns-1", "city-dfw", 2, Some(policy))], 2);
     hub.bindings.replace(vec![incoming("ns-1", "web-workloaddeployment", 2, Some(binding))], 2);
     hub.copies.replace(Vec::new(), 2);
-    parts
+    ctx
 }
 
 #[tokio::test]
-async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
+async fn unreadable_cluster_leaves_every_drain_unchanged() {
     let dfw = CityCode::parse("dfw").unwrap();
     for unreadable in ["old", "new", "another", ""] {
-        let hides = |parts: &Parts| parts.hub.clusters.observe(incoming("", unreadable, 3, None));
-        // Before anything is known of moves: nothing is concluded, and it is not the first look.
-        let parts = city_that_leaves();
-        let moves = parts.clusters().moves;
-        hides(&parts);
-        assert_eq!(moves.look(Now::read()).await, Next::Await, "{unreadable:?}");
-        assert!(!parts.moves.are_known() && parts.moves.all().is_empty(), "{unreadable:?}");
-        // While one is under way.
-        let parts = city_that_leaves();
-        let moves = parts.clusters().moves;
-        moves.look(Now::read()).await;
-        let before = parts.moves.all();
-        let transfer = before[&dfw].transfer("ns-1").expect("it moves").clone();
-        assert_eq!((&*transfer.from, &*transfer.to), ("old", "new"));
-        hides(&parts);
+        let hides = |ctx: &Arc<Context>| ctx.hub.clusters.observe(incoming("", unreadable, 3, None));
+        // Before the first decision: nothing is decided, and this does not count as the first one.
+        let ctx = city_that_leaves();
+        let watch = ctx.clusters();
+        hides(&ctx);
+        assert_eq!(watch.look(Now::read()).await, Next::Await, "{unreadable:?}");
+        assert!(!ctx.drains.are_known() && ctx.drains.last().0.drains.is_empty(), "{unreadable:?}");
+        // While a transfer is under way.
+        let ctx = city_that_leaves();
+        let watch = ctx.clusters();
+        watch.look(Now::read()).await;
+        let before = ctx.drains.last().0;
+        let route = before.drains[&dfw].instruction("ns-1").go.expect("it moves");
+        assert_eq!((&*route.from, &*route.to), ("old", "new"));
+        hides(&ctx);
         let later = Now { time: Now::read().time + Duration::from_hours(1), ..Now::read() };
-        let poll = Next::After(parts.options.timing.policy_poll);
-        assert_eq!(moves.look(later).await, poll, "{unreadable:?}: it is looked again");
-        assert_eq!(parts.moves.all(), before, "{unreadable:?}");
-        // Once it can be read again, or is gone, it goes on; by then it has taken too long.
+        let poll = Next::After(ctx.options.timing.policy_poll);
+        assert_eq!(watch.look(later).await, poll, "{unreadable:?}: it is looked again");
+        assert_eq!(ctx.drains.last().0, before, "{unreadable:?}");
+        // Once the Cluster can be read again, or is gone, the drain goes on. By then its time is over.
         let readable = match unreadable {
             "new" | "old" => Some(cluster(unreadable, |of| {
                 if unreadable == "old" {
@@ -98,10 +99,10 @@ async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
             _ => None,
         };
         match readable {
-            Some(cluster) => parts.hub.clusters.observe(Incoming { version: 4, ..cluster }),
-            None => parts.hub.clusters.forget(&ObjectKey::new("", unreadable), unreadable),
+            Some(cluster) => ctx.hub.clusters.observe(Incoming { version: 4, ..cluster }),
+            None => ctx.hub.clusters.forget(&ObjectKey::new("", unreadable), unreadable),
         }
-        moves.look(later).await;
-        assert_ne!(parts.moves.all(), before, "{unreadable:?}");
+        watch.look(later).await;
+        assert_ne!(ctx.drains.last().0, before, "{unreadable:?}");
     }
 }

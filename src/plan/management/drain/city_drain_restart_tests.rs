@@ -1,12 +1,15 @@
-//! A manager that dies while a city moves: the next one reads off the hub what it goes on with.
+//! Restarts of the manager while a city moves: the next manager reads the state off the hub.
+
+use serde_json::json;
 
 use super::*;
+use crate::api::karmada::PropagationPolicy;
 
-/// Seen when a manager died in that moment: what a cluster has taken and its cell has not reported on yet counted as arrived,
-/// since nothing was known to be asked for there.
+/// After a restart, a deployment that the cell had not reported on yet counted as arrived, because its desired Instances were
+/// unknown.
 #[test]
-fn what_no_cell_has_reported_on_has_not_arrived() {
-    let silent = Presence { unreported: 1, desired: 0, current: 0, ..presence(1) };
+fn unreported_deployment_has_not_arrived() {
+    let silent = ClusterShare { unreported: 1, desired: 0, current: 0, ..share(1) };
     for restarted in [false, true] {
         let mut world = World::new(&["n1", "n2"]);
         world.look();
@@ -22,10 +25,9 @@ fn what_no_cell_has_reported_on_has_not_arrived() {
     }
 }
 
-/// Found by reading: nothing of how it was before was known to the manager that came after, which waited for what had never run, and
-/// said that the drain had failed.
+/// A new manager did not know the state before the transfer. It waited for Instances that had never run, and reported a failure.
 #[test]
-fn where_nothing_ran_nothing_has_to_run() {
+fn namespace_without_running_instances_arrives_without_them() {
     for restarted in [false, true] {
         let mut world = World::new(&["n1"]);
         world.arrive("n1", "a", false);
@@ -35,15 +37,15 @@ fn where_nothing_ran_nothing_has_to_run() {
             world.restart();
         }
         world.look();
-        assert!(world.moves.is_empty(), "its image is no good anywhere, restarted: {restarted}");
+        assert!(world.decision.drains.is_empty(), "its image is no good anywhere, restarted: {restarted}");
     }
 }
 
 #[test]
-fn one_that_was_never_applied_anywhere_holds_up_nothing() {
+fn deployment_never_applied_does_not_block_arrival() {
     for restarted in [false, true] {
         let mut world = World::new(&["n1"]);
-        let broken = |cluster: &str| (cluster.to_owned(), Presence { applied: 1, ..presence(2) });
+        let broken = |cluster: &str| (cluster.to_owned(), ClusterShare { applied: 1, ..share(2) });
         world.namespaces.get_mut("n1").unwrap().on = [broken("a")].into();
         world.look();
         world.namespaces.get_mut("n1").unwrap().on = [broken("b")].into();
@@ -51,34 +53,41 @@ fn one_that_was_never_applied_anywhere_holds_up_nothing() {
             world.restart();
         }
         world.look();
-        assert!(world.moves.is_empty(), "restarted: {restarted}");
+        assert!(world.decision.drains.is_empty(), "restarted: {restarted}");
     }
 }
 
-/// The version before this one named its attempts without how it was before: everything is asked for, as that version did.
+/// A policy of an earlier version has no record. Then everything has to arrive, and the time begins at the first decision.
 #[test]
-fn what_the_version_before_began_is_followed() {
+fn transfer_without_a_record_is_followed_and_recorded() {
     let mut world = World::new(&["n1"]);
     world.look();
-    let begun = Transfer { from: "a".into(), to: "b".into(), attempt: "1-4".into() };
-    world.namespaces.get_mut("n1").unwrap().standing = Some(begun.clone());
+    let there = world.namespaces.get_mut("n1").unwrap();
+    let policy = json!({
+        "metadata": { "name": "city-dfw" },
+        "spec": { "resourceSelectors": [], "placement": { "clusterAffinities": [
+            { "affinityName": "moving-1-4", "clusterNames": ["b"] }, { "affinityName": "holding-1-4", "clusterNames": ["a"] },
+        ] } },
+    });
+    let policy: PropagationPolicy = serde_json::from_value(policy).unwrap();
+    there.transfer = PlacementStatus::of_policy(&policy, START).transfer;
     world.restart();
     world.look();
-    assert_eq!(world.moves[&dfw()].transfers["n1"].transfer, begun);
+    assert_eq!((world.transfers(), &*world.transfer("n1").attempt), (vec!["n1>b".to_owned()], "1-4"));
     world.wait(1);
     world.look();
-    assert_eq!(world.moves[&dfw()].transfers["n1"].transfer.attempt, "1-5");
+    assert_ne!(world.transfer("n1").attempt, "1-4", "it is asked for again");
     world.arrive("n1", "b", false);
     world.look();
     assert_eq!(world.transfers(), ["n1>b"], "it is not known that nothing ran there");
     world.arrive("n1", "b", true);
     world.look();
-    assert!(world.moves.is_empty());
+    assert!(world.decision.drains.is_empty() && world.transfers().is_empty());
 }
 
-/// It is brought back by a manager that died again.
+/// After a restart, a returning namespace goes on returning.
 #[test]
-fn what_is_on_its_way_back_goes_on_and_is_not_proved_there() {
+fn returning_namespace_continues_without_proof() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.arrive("n1", "b", false);
@@ -87,12 +96,12 @@ fn what_is_on_its_way_back_goes_on_and_is_not_proved_there() {
     world.restart();
     world.look();
     assert_eq!(world.transfers(), ["n1>a"]);
-    assert!(Attempt::is_back(&world.moves[&dfw()].transfers["n1"].transfer.attempt));
+    assert!(world.transfer("n1").is_back());
 }
 
-/// Found by reading: a failure was remembered in memory alone, so that every new manager moved one namespace once more.
+/// A failure was only kept in memory, so every new manager moved one namespace again.
 #[test]
-fn what_failed_is_not_tried_again_by_the_next_manager() {
+fn failed_drain_is_not_tried_again_by_the_next_manager() {
     for back in [false, true] {
         let mut world = World::new(&["n1", "n2"]);
         world.look();
@@ -112,7 +121,7 @@ fn what_failed_is_not_tried_again_by_the_next_manager() {
             assert!(world.transfers().is_empty());
             world.wait(1);
         }
-        assert_eq!(world.moves[&dfw()].state(), "failed");
+        assert_eq!(world.drain().state(), "failed");
         world.restart();
         world.cluster("b").taints = vec!["seen-to:PreferNoSchedule".to_owned()];
         world.look();
@@ -122,7 +131,7 @@ fn what_failed_is_not_tried_again_by_the_next_manager() {
 
 /// The policies may not have followed yet.
 #[test]
-fn asked_for_anew_at_once_a_drain_that_failed_is_tried_again() {
+fn failed_drain_requested_again_at_once_is_tried_again() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.arrive("n1", "b", false);
@@ -132,6 +141,7 @@ fn asked_for_anew_at_once_a_drain_that_failed_is_tried_again() {
     assert!(said.contains_key("b"));
     world.arrive("n1", "a", true);
     world.cluster("a").draining = false;
+    world.recalled.insert("a".into(), world.now);
     world.look();
     world.namespaces.get_mut("n1").unwrap().failed = said;
     world.cluster("a").draining = true;

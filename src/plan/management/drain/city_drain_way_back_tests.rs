@@ -1,19 +1,18 @@
-//! What may begin where nothing could come back.
+//! Drains without a way back.
 
 use super::*;
 
 const TAINT: &str = "has the taint k:NoSchedule";
 
-/// Found by reading: cordoned before it was drained, as is usual, the old cluster could not take back what the new one could
-/// not run, and nobody had said so before.
+/// The old cluster was cordoned before the drain, and could not take back a failed namespace. That was not reported before.
 #[test]
-fn nothing_begins_on_a_cluster_that_could_not_take_it_back_before_that_was_said() {
+fn drain_without_a_way_back_is_reported_before_it_begins() {
     let mut world = World::new(&["n1", "n2"]);
     world.cluster("a").obstacle = Some(TAINT.into());
     let events = world.look();
     let said = "Cluster a has the taint k:NoSchedule, so that what does not arrive on b could not come back";
     assert!(events.contains("DrainWaiting") && events.contains(said) && events.contains("600 s"), "{events}");
-    assert_eq!((world.transfers().len(), world.moves[&dfw()].state()), (0, "waiting"));
+    assert_eq!((world.transfers().len(), world.drain().state()), (0, "waiting"));
     assert_eq!(world.look(), "[]", "once");
     world.wait(9);
     world.look();
@@ -27,7 +26,7 @@ fn nothing_begins_on_a_cluster_that_could_not_take_it_back_before_that_was_said(
 }
 
 #[test]
-fn a_way_back_that_is_opened_is_not_waited_for_and_one_that_is_closed_again_is_said_again() {
+fn drain_begins_once_the_way_back_opens_and_reports_if_it_closes_again() {
     let mut world = World::new(&["n1", "n2"]);
     world.cluster("a").obstacle = Some(TAINT.into());
     world.look();
@@ -42,7 +41,7 @@ fn a_way_back_that_is_opened_is_not_waited_for_and_one_that_is_closed_again_is_s
 }
 
 #[test]
-fn what_nobody_would_want_back_does_not_wait() {
+fn drain_of_a_dead_cluster_does_not_wait_for_a_way_back() {
     for (what, edit) in [
         ("it does not answer", (|a| a.ready = Err("away".into())) as fn(&mut ClusterFacts)),
         ("it is given up", |a| a.dead = true),

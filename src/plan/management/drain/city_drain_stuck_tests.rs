@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Found by reading: one namespace whose policy the hub did not take kept its place for ever, and with it every other.
+/// A namespace with a refused policy kept its turn forever, and blocked all others.
 #[test]
-fn one_that_does_not_begin_gives_its_place_to_others_and_is_tried_after_them() {
+fn namespace_that_does_not_begin_is_tried_again_after_the_others() {
     let mut world = World::new(&["n1", "n2", "n3"]);
     world.look();
     world.wait(9);
@@ -25,12 +25,12 @@ fn one_that_does_not_begin_gives_its_place_to_others_and_is_tried_after_them() {
     assert_eq!(world.transfers(), ["n1>b"], "nobody else waits");
     world.arrive("n1", "b", true);
     let events = world.look();
-    assert!(world.moves.is_empty() && events.contains("DrainEnded"), "{events}");
+    assert!(world.decision.drains.is_empty() && events.contains("DrainEnded"), "{events}");
 }
 
-/// Found by reading: the time to arrive ran while the scheduler was away, and what it moved at last was brought back at once.
+/// The time to arrive ran while the scheduler was away, and the namespace returned as soon as it had moved.
 #[test]
-fn the_time_to_arrive_begins_when_something_moves() {
+fn arrival_time_starts_when_something_moves() {
     let mut world = World::new(&["n1"]);
     for _ in 0..15 {
         world.look();
@@ -46,22 +46,22 @@ fn the_time_to_arrive_begins_when_something_moves() {
     assert!(events.contains("DrainFailed") && world.transfers() == ["n1>a"], "{events}");
 }
 
-/// Found by reading: it was told in the one look in which the scheduler was asked again, and the gauge said `moving` in all others.
+/// The problem was only reported by the decision that asked the scheduler again. After all others the gauge showed `moving`.
 #[test]
-fn what_is_not_moved_is_told_once_and_as_long_as_it_lasts() {
+fn unmoved_namespace_is_reported_once_while_it_lasts() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.wait(1);
-    assert!(world.look().contains("Karmada leaves them there"));
+    assert!(world.look().contains("Karmada leaves the deployments there"));
     for _ in 0..3 {
-        assert_eq!((world.look().as_str(), world.moves[&dfw()].state()), ("[]", "waiting"));
+        assert_eq!((world.look().as_str(), world.drain().state()), ("[]", "waiting"));
         world.wait(1);
     }
 }
 
-/// Found by reading: the Cluster said that Karmada left it there, which had never been asked.
+/// The Cluster blamed Karmada, which had never been asked.
 #[test]
-fn why_nothing_begins_is_told_as_it_is() {
+fn blocked_namespace_reports_its_own_cause() {
     let hidden = "this operator cannot read ResourceBinding n1/web";
     for (trouble, words) in [
         (PolicyTrouble::Unreadable, "this operator cannot read its PropagationPolicy"),
@@ -88,14 +88,16 @@ fn why_nothing_begins_is_told_as_it_is() {
 }
 
 #[test]
-fn what_the_scheduler_moves_after_its_place_was_given_away_is_followed() {
+fn namespace_that_moves_after_it_yielded_is_followed() {
     for called_off in [false, true] {
         let mut world = World::new(&["n1", "n2"]);
         world.look();
+        let asked = world.transfer("n1").clone();
         world.wait(10);
         world.look();
         assert_eq!(world.transfers(), ["n2>b"]);
-        let half = [("a".to_owned(), presence(1)), ("b".to_owned(), presence(1))];
+        world.still_asks("n1", &asked);
+        let half = [("a".to_owned(), share(1)), ("b".to_owned(), share(1))];
         world.namespaces.get_mut("n1").unwrap().on = half.into();
         world.cluster("a").draining = !called_off;
         world.look();
@@ -115,7 +117,7 @@ fn what_the_scheduler_moves_after_its_place_was_given_away_is_followed() {
 }
 
 #[test]
-fn what_gave_its_place_away_goes_on_by_itself_once_the_cluster_is_able() {
+fn yielded_namespace_continues_once_the_cluster_is_able() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.wait(10);
@@ -130,9 +132,9 @@ fn what_gave_its_place_away_goes_on_by_itself_once_the_cluster_is_able() {
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
-/// What cannot be brought back may stay for ever where it is, and is told.
+/// A namespace that cannot return may stay where it is forever. It is reported, and does not block other namespaces.
 #[test]
-fn what_does_not_come_back_holds_up_no_other() {
+fn namespace_that_cannot_return_does_not_block_others() {
     let mut world = World::new(&["n1", "n2"]);
     world.look();
     world.arrive("n1", "b", false);

@@ -1,8 +1,8 @@
-//! Clusters that are not to have the city any more, while it is on its way there.
+//! Clusters that become unfit for the city while it moves there.
 
 use super::*;
 
-/// What becomes of a Cluster, and the words for it.
+/// Change of a Cluster, with its description.
 type Change = (&'static str, fn(&mut ClusterFacts));
 
 const UNFIT: [Change; 4] = [
@@ -12,21 +12,20 @@ const UNFIT: [Change; 4] = [
     ("it is being deleted", |b| b.deleting = true),
 ];
 
-/// Found by reading: a cluster that lost the label, or was to be drained as well, was asked for all the same, and by its
-/// name alone it took what was on its way.
+/// A transfer to a cluster that had lost the label, or was drained as well, went on by the cluster's name.
 #[test]
-fn nothing_begins_to_move_to_a_cluster_that_is_not_to_have_the_city_any_more() {
+fn transfer_to_a_cluster_without_the_label_does_not_begin() {
     for (what, edit) in UNFIT {
         let mut world = World::new(&["n1", "n2"]);
         world.look();
         assert_eq!(world.transfers(), ["n1>b"]);
         edit(world.cluster("b"));
         let events = world.look();
-        assert!(world.transfers().is_empty() && world.moves[&dfw()].to.is_none(), "{what}: {:?}", world.moves);
+        assert!(world.transfers().is_empty() && world.drain().to.is_none(), "{what}: {:?}", world.decision);
         assert!(events.contains("no other Cluster carries the label of dfw"), "{what}: {events}");
         world.wait(60);
         world.look();
-        assert!(world.transfers().is_empty(), "{what}: {:?}", world.moves);
+        assert!(world.transfers().is_empty(), "{what}: {:?}", world.decision);
         world.clusters.insert("c".into(), ClusterFacts::labelled("dfw"));
         world.look();
         assert_eq!(world.transfers(), ["n1>c"], "{what}");
@@ -36,26 +35,25 @@ fn nothing_begins_to_move_to_a_cluster_that_is_not_to_have_the_city_any_more() {
     }
 }
 
-/// A namespace is not left on two clusters: it goes on, and is proved, or comes back, as ever.
+/// A namespace is not left on two clusters: its transfer goes on, and it arrives or returns as usual.
 #[test]
-fn what_has_begun_is_followed_to_its_end() {
+fn transfer_that_has_begun_is_finished() {
     for (what, edit) in UNFIT {
         let mut world = World::new(&["n1", "n2"]);
         world.look();
-        world.namespaces.get_mut("n1").unwrap().on =
-            [("a".to_owned(), presence(1)), ("b".to_owned(), presence(1))].into();
+        world.namespaces.get_mut("n1").unwrap().on = [("a".to_owned(), share(1)), ("b".to_owned(), share(1))].into();
         edit(world.cluster("b"));
         world.look();
         assert_eq!(world.transfers(), ["n1>b"], "{what}");
-        // The scheduler has taken it back, as it does where the label is gone.
+        // The scheduler has returned it, because the label is gone.
         world.arrive("n1", "a", true);
         world.look();
-        assert!(world.transfers().is_empty(), "{what}: {:?}", world.moves);
+        assert!(world.transfers().is_empty(), "{what}: {:?}", world.decision);
     }
 }
 
 #[test]
-fn what_is_on_its_way_back_needs_no_label() {
+fn returning_namespace_needs_no_label() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.arrive("n1", "b", false);
