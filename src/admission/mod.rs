@@ -117,7 +117,7 @@ pub async fn start(
         && matches!(class, Class::Forbidden | Class::Gone | Class::Invalid)
     {
         return Err(format!(
-            "webhookServer: cannot find out who this operator is: {why}; give referencedData.resolverUsernames"
+            "webhookServer: cannot determine this operator's user: {why}; set referencedData.resolverUsernames"
         ));
     }
     let listener = server::listen(at).map_err(|e| format!("cannot serve admission webhooks on {at}: {e}"))?;

@@ -85,7 +85,7 @@ impl Request {
     pub fn read(body: &[u8]) -> Result<Self, String> {
         // The error names a line and a column, and repeats no value.
         let review: AdmissionReview =
-            serde_json::from_slice(body).map_err(|e| format!("no AdmissionReview: {}", without_values(&e)))?;
+            serde_json::from_slice(body).map_err(|e| format!("not an AdmissionReview: {}", without_values(&e)))?;
         if review.api_version != API_VERSION || review.kind != "AdmissionReview" {
             return Err(format!("want an AdmissionReview of {API_VERSION}"));
         }
@@ -170,9 +170,9 @@ fn review(response: &Value) -> Value {
 /// Position and kind of a parse error, without the values: serde repeats values in its messages.
 fn without_values(error: &serde_json::Error) -> String {
     let kind = match error.classify() {
-        serde_json::error::Category::Io => "it broke off",
-        serde_json::error::Category::Syntax => "it is no JSON",
-        serde_json::error::Category::Data => "a field is missing, or is of another type than it should be",
+        serde_json::error::Category::Io => "it was cut off",
+        serde_json::error::Category::Syntax => "it is not JSON",
+        serde_json::error::Category::Data => "a field is missing, or has the wrong type",
         serde_json::error::Category::Eof => "it ends too early",
     };
     match error.line() {
@@ -202,13 +202,13 @@ mod tests {
     #[test]
     fn malformed_review_is_reported_without_its_values() {
         for (body, words) in [
-            (&b"hunter2"[..], "no JSON"),
+            (&b"hunter2"[..], "not JSON"),
             (b"", "ends too early"),
             (b"{}", "field is missing"),
             (br#"{"apiVersion":"hunter2","kind":"AdmissionReview"}"#, "want an AdmissionReview of admission.k8s.io/v1"),
             (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "has no request"),
             (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"","operation":"CREATE"}}"#, "no uid"),
-            (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":"hunter2"}"#, "of another type"),
+            (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":"hunter2"}"#, "wrong type"),
         ] {
             let error = Request::read(body).err().unwrap();
             assert!(error.contains(words) && !error.contains("hunter2"), "{error}");

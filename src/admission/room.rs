@@ -81,9 +81,9 @@ impl Room {
         match timeout(BODY, self.arrive(length, body)).await {
             Ok(Ok(read)) => Ok(read),
             Ok(Err(StatusCode::REQUEST_TIMEOUT)) | Err(_) => {
-                Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))
+                Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
             }
-            Ok(Err(code)) => Err(refuse(code, "the body broke off, or was longer than said")),
+            Ok(Err(code)) => Err(refuse(code, "the body was cut off, or longer than its Content-Length")),
         }
     }
 

@@ -172,7 +172,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
     let wanted = ("apiserver.config.datumapis.com/v1alpha1", "WorkloadOperator");
     if (file.api_version.as_str(), file.kind.as_str()) != wanted {
         return Err(format!(
-            "it is a {:?} {:?}; want apiVersion {} and kind {}",
+            "apiVersion is {:?} and kind {:?}; want apiVersion {} and kind {}",
             file.api_version, file.kind, wanted.0, wanted.1
         ));
     }
@@ -247,14 +247,15 @@ fn warnings(file: &WorkloadOperator) -> Vec<String> {
     }
     if !file.referenced_data.resolver_usernames.is_empty() && file.webhook_server.is_none() {
         warnings.push(
-            "referencedData.resolverUsernames has no effect: without webhookServer nobody asks who writes the \
-             annotation; leave it out, or serve the webhooks"
+            "referencedData.resolverUsernames has no effect: only webhookServer checks who writes the annotation; leave it \
+             out, or serve the webhooks"
                 .to_owned(),
         );
     }
     if file.location_source != LocationSource::Unset {
         warnings.push(
-            "locationSource has no effect: whichever of Locations and LocationBindings the cell serves is read; leave it out"
+            "locationSource has no effect: the operator reads Locations or LocationBindings, as the cell serves them; \
+             leave it out"
                 .to_owned(),
         );
     }
@@ -282,7 +283,7 @@ fn sweep(given: &Cleanup) -> Result<Sweep, String> {
 fn karmada(given: &Karmada) -> Result<KarmadaVersion, String> {
     let Some(text) = &given.minimum_version else { return Ok(KarmadaVersion::DEFAULT) };
     let version = KarmadaVersion::parse(text)
-        .ok_or_else(|| format!("karmada.minimumVersion: {text:?} is no released version such as v1.17.0"))?;
+        .ok_or_else(|| format!("karmada.minimumVersion: {text:?} is not a released version such as v1.17.0"))?;
     match version.bugs().first() {
         None => Ok(version),
         Some(bug) => Err(format!(
@@ -308,12 +309,12 @@ fn limits(given: &ReferencedData) -> Result<Limits, String> {
     let aggregate = or(given.aggregate_limit_bytes, default.aggregate);
     if per_object > MAX_OBJECT {
         return Err(format!(
-            "referencedData.perObjectLimitBytes {per_object}: no API server takes an object of more than {MAX_OBJECT} bytes"
+            "referencedData.perObjectLimitBytes {per_object}: API servers reject objects of more than {MAX_OBJECT} bytes"
         ));
     }
     if aggregate < per_object {
         return Err(format!(
-            "referencedData.aggregateLimitBytes {aggregate}: it is less than what one object may have, {per_object}"
+            "referencedData.aggregateLimitBytes {aggregate}: it is less than perObjectLimitBytes, {per_object}"
         ));
     }
     Ok(Limits { per_object, aggregate })

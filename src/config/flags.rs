@@ -194,7 +194,7 @@ pub(super) fn resolve(host: &str) -> Result<IpAddr, String> {
     if let Ok(ip) = host.parse() {
         return Ok(ip);
     }
-    let found = (host, 0).to_socket_addrs().map_err(|e| format!("the address of {host:?} cannot be found: {e}"))?;
+    let found = (host, 0).to_socket_addrs().map_err(|e| format!("cannot resolve the host {host:?}: {e}"))?;
     let found: Vec<IpAddr> = found.map(|at| at.ip()).collect();
     let best = found.iter().find(|ip| ip.is_ipv4()).or(found.first()).copied();
     best.ok_or_else(|| format!("{host:?} has no address"))

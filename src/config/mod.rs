@@ -238,8 +238,8 @@ fn ignored(given: Option<&str>, flag: &str) -> Option<String> {
 /// Returns the warning for a cell that claims quota under a name that others have as well.
 fn without_name(unnamed: bool) -> Option<String> {
     unnamed.then(|| {
-        "discovery.clusterName is not given: the ResourceClaims of this cell carry the name single, as those of every other \
-         cell without one; each cell keeps to its own by its uid, but people cannot tell them apart: give each a name"
+        "discovery.clusterName is not set: the ResourceClaims of this cell have the name single, like those of every other \
+         unnamed cell; each cell finds its own by its uid, but people cannot tell them apart: set a name for each cell"
             .to_owned()
     })
 }

@@ -61,8 +61,8 @@ impl ServingFiles {
     fn checked(&self, key: &str, folder: &str) -> Result<Files, String> {
         if self.secret_ref.is_some() {
             return Err(format!(
-                "{key}.tls.secretRef: no certificate is read out of a Secret here, but from files; mount the Secret as a volume, \
-                 and give its folder as {key}.tls.certDir instead"
+                "{key}.tls.secretRef: certificates are read from files, not from Secrets; mount the Secret as a volume, \
+                 and set its folder as {key}.tls.certDir instead"
             ));
         }
         for (part, name) in [("certName", &self.cert_name), ("keyName", &self.key_name)] {
@@ -102,7 +102,7 @@ impl WebhookServer {
         let host: IpAddr = match self.host.as_str() {
             "" => Ipv6Addr::UNSPECIFIED.into(),
             text => flags::resolve(text).map_err(|why| {
-                format!("webhookServer.host: {why}; want an IP address or a name, or nothing for all")
+                format!("webhookServer.host: {why}; want an IP address or a name, or an empty text for all")
             })?,
         };
         let client_ca = (!name.is_empty()).then(|| files.certificate.with_file_name(name));

@@ -53,7 +53,10 @@ fn invalid_flags_are_refused_with_one_line() {
         ),
         (&["--enable-cell-controllers", "--health-probe-bind-address=here"], "want HOST:PORT"),
         (&["--enable-cell-controllers", "--health-probe-bind-address=localhost:high"], "want HOST:PORT"),
-        (&["--enable-cell-controllers", "--health-probe-bind-address=no/host:8081"], "the address of \"no/host\""),
+        (
+            &["--enable-cell-controllers", "--health-probe-bind-address=no/host:8081"],
+            "cannot resolve the host \"no/host\"",
+        ),
         (&["--enable-cell-controllers", "--zap-log-level=loud=er=x"], "--zap-log-level"),
         (&["--enable-cell-controllers=perhaps"], "perhaps"),
         (&["--nonsense"], "--nonsense"),
@@ -100,14 +103,14 @@ fn config_file_with_unknown_or_invalid_key_is_refused() {
         ("discovery:\n  formerClusterNames: [a, b/c]\n", "formerClusterNames \"b/c\""),
         ("discovery:\n  consumerScopedProjection: {}\n", "works on every project"),
         ("locationSource: Elsewhere\n", "Elsewhere"),
-        ("webhookServer:\n  tls: { secretRef: {} }\n", "mount the Secret as a volume, and give"),
-        ("webhookServer:\n  host: no/host\n", "webhookServer.host: the address of \"no/host\""),
+        ("webhookServer:\n  tls: { secretRef: {} }\n", "mount the Secret as a volume, and set"),
+        ("webhookServer:\n  host: no/host\n", "webhookServer.host: cannot resolve the host \"no/host\""),
         ("webhookServer:\n  tls: { certName: a/b }\n", "tls.certName \"a/b\""),
         ("webhookServer:\n  ports: 1\n", "ports"),
-        ("referencedData:\n  perObjectLimitBytes: 2000000\n", "no API server takes"),
-        ("referencedData:\n  aggregateLimitBytes: 1\n", "less than what one object may have"),
+        ("referencedData:\n  perObjectLimitBytes: 2000000\n", "API servers reject objects"),
+        ("referencedData:\n  aggregateLimitBytes: 1\n", "less than perObjectLimitBytes"),
         ("metricsServer:\n  secureServing: false\n  tls: {}\n", "no effect with secureServing: false"),
-        ("metricsServer:\n  tls: { secretRef: { name: a } }\n", "give its folder as metricsServer.tls.certDir"),
+        ("metricsServer:\n  tls: { secretRef: { name: a } }\n", "set its folder as metricsServer.tls.certDir"),
         ("metricsServer:\n  tls: { keyName: a/b }\n", "metricsServer.tls.keyName"),
         ("metricsServer:\n  secureServing: maybe\n", "line"),
     ] {
@@ -147,7 +150,7 @@ fn config_file_names_the_sources_of_projects_and_quota() {
         }
     );
     let single = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n")).unwrap();
-    assert!(single.warnings[0].starts_with("discovery.clusterName is not given"), "{:?}", single.warnings);
+    assert!(single.warnings[0].starts_with("discovery.clusterName is not set"), "{:?}", single.warnings);
     assert_eq!(single.quota.unwrap().names.current, "single");
     let named = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n  clusterName: dfw-1\n")).unwrap();
     assert!(named.warnings.is_empty(), "{:?}", named.warnings);
@@ -213,7 +216,7 @@ fn karmada_version_with_undetectable_bugs_is_refused() {
     let with = |version: &str| cell(&format!("{HEAD}karmada:\n  minimumVersion: {version}\n"));
     assert_eq!(cell(HEAD).unwrap().karmada.to_string(), "v1.15.6");
     assert_eq!(with("v1.18.2").unwrap().karmada.to_string(), "v1.18.2");
-    for (version, says) in [("v1.15.2", "(6924)"), ("1.16.2", "(7208)"), ("latest", "no released version")] {
+    for (version, says) in [("v1.15.2", "(6924)"), ("1.16.2", "(7208)"), ("latest", "not a released version")] {
         let why = with(version).unwrap_err();
         assert!(why.contains("karmada.minimumVersion:") && why.contains(says), "{version}: {why}");
     }

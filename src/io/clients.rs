@@ -161,13 +161,13 @@ impl Credentials {
         }
         match load(source).and_then(|new| self.replace(&new)) {
             Ok(()) => {
-                tracing::info!(?source, "kubeconfig read again: connections are made anew");
+                tracing::info!(?source, "kubeconfig reloaded: connections are reopened");
                 report(Ok(self));
                 None
             }
             Err(why) => {
                 if failed != Some(why.as_str()) {
-                    tracing::warn!(why, "kubeconfig changed and cannot be used: what was read before stays in use");
+                    tracing::warn!(why, "kubeconfig changed and cannot be used: the earlier one stays in use");
                 }
                 report(Err(&why));
                 Some(why)
@@ -409,15 +409,13 @@ impl Projects {
         let name = project.as_str();
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
         if name.is_empty() || name.contains("..") || !name.chars().all(plain) {
-            return Err(format!("project {name:?}: not a name that an address can carry"));
+            return Err(format!("project {name:?}: the name is not valid in a URL"));
         }
         let uri = if let Some(domain) = &self.internal {
             // The part after a dot would be the namespace of the Service. The owner of that namespace would answer for the
             // project.
             if name.contains('.') {
-                return Err(format!(
-                    "project {name:?}: no project whose name has a dot is found by internalServiceDiscovery"
-                ));
+                return Err(format!("project {name:?}: internalServiceDiscovery does not support names with a dot"));
             }
             http::Uri::try_from(format!("https://milo-apiserver.project-{name}.svc.{domain}:6443"))
         } else {
@@ -504,7 +502,7 @@ fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<
     let proxy = cluster.proxy_url.as_deref().filter(|text| !text.is_empty()).map(proxy::parse).transpose();
     let proxy = proxy.map_err(|why| format!("proxy-url of cluster {:?}: {why}", context.cluster))?;
     let server = cluster.server.as_deref().ok_or_else(|| format!("cluster {:?} has no server", context.cluster))?;
-    let mut config = Config::new(server.parse().map_err(|_| format!("server {server:?} is no address"))?);
+    let mut config = Config::new(server.parse().map_err(|_| format!("server {server:?} is not a URL"))?);
     config.root_cert = authority(cluster)?;
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
     config.disable_compression = cluster.disable_compression.unwrap_or_default();
@@ -519,13 +517,13 @@ fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<
 fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
     let text = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
         (Some(data), _) => {
-            STANDARD.decode(data.trim()).map_err(|e| format!("certificate-authority-data is no base64: {e}"))?
+            STANDARD.decode(data.trim()).map_err(|e| format!("certificate-authority-data is not base64: {e}"))?
         }
         (None, Some(file)) => fs::read(file).map_err(|e| format!("certificate-authority {file}: {e}"))?,
         (None, None) => return Ok(None),
     };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|_| "the server's authority is no PEM".to_owned())?;
+    let chain = chain.map_err(|_| "the server's authority is not PEM".to_owned())?;
     Ok(Some(chain.into_iter().map(|one| one.to_vec()).collect()))
 }
 

@@ -32,7 +32,7 @@ fn project_address_depends_on_name_and_domain() {
         elsewhere.address(&ProjectName::new("shop")).unwrap(),
         "https://milo-apiserver.project-shop.svc.example.internal:6443"
     );
-    assert!(address(true, "shop.other").unwrap_err().contains("name has a dot"), "it would be in namespace other");
+    assert!(address(true, "shop.other").unwrap_err().contains("names with a dot"), "it would be in namespace other");
     assert!(address(false, "shop.other").is_ok());
     for bad in ["", "a/b", "..", "a?b", "A"] {
         assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");

@@ -37,7 +37,7 @@ impl<P: Plane> ControlPlane<P> {
         match self.call_confidential(what, request).await {
             Ok(text) => Payload::parse(data_ref.kind, text.as_bytes())
                 .map(Some)
-                .ok_or_else(|| Error::Answer { call: what(), why: format!("it is no {}", data_ref.kind.as_str()) }),
+                .ok_or_else(|| Error::Answer { call: what(), why: format!("it is not a {}", data_ref.kind.as_str()) }),
             Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
             Err(error) => Err(error),
         }

@@ -58,7 +58,7 @@ impl Leadership {
             });
         };
         let thread = thread::Builder::new().name("lease".into()).spawn(run);
-        thread.map_err(|error| format!("leader election has no thread: {error}"))?;
+        thread.map_err(|error| format!("cannot start the leader election: {error}"))?;
         beginning.await.unwrap_or_else(|_| Err("leader election ended before it began".into()))?;
         Ok(Self { acquired, done, ended })
     }

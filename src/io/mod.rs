@@ -49,13 +49,13 @@ pub enum Error {
         after: Duration,
     },
     /// A live read found an object that should be absent. Reconcile again.
-    #[error("{0} is still there")]
+    #[error("{0} still exists")]
     StillThere(String),
     /// A live read did not find an object, or found another one of its name.
-    #[error("{0} is not there")]
+    #[error("{0} does not exist")]
     NotThere(String),
     /// A live read found another spec than the cached one. The cache is stale, and its watch will update it.
-    #[error("{0} has changed since it was judged")]
+    #[error("{0} has changed since it was read")]
     Changed(String),
     /// The answer does not fit this call.
     #[error("{call}: unexpected answer: {why}")]
@@ -175,11 +175,11 @@ impl Error {
         match (self, self.code()) {
             (Self::Deadline { after, .. }, _) => format!("no answer within {} s", after.as_secs()),
             (_, Some(401)) => "it does not accept this operator's credentials".to_owned(),
-            (_, Some(403)) => "it does not let this operator read them".to_owned(),
-            (_, Some(404)) => "it does not have their definition".to_owned(),
-            (_, Some(410)) => "it does not go on from where this operator has read them".to_owned(),
+            (_, Some(403)) => "this operator may not read them".to_owned(),
+            (_, Some(404)) => "it does not serve their kind".to_owned(),
+            (_, Some(410)) => "it cannot continue the watch".to_owned(),
             (_, Some(code)) => format!("it answers with HTTP {code}"),
-            (Self::Answer { .. }, None) => "it gives no answer that makes sense".to_owned(),
+            (Self::Answer { .. }, None) => "its answer is invalid".to_owned(),
             (_, None) => "it cannot be reached".to_owned(),
         }
     }
@@ -190,7 +190,7 @@ impl Error {
         let words = self.to_string();
         match self.class() {
             // An RBAC message names the account that lacks a permission.
-            Class::Forbidden if words.contains("User \"") => "it does not let this operator do that".to_owned(),
+            Class::Forbidden if words.contains("User \"") => "this operator lacks the permission".to_owned(),
             Class::Unauthenticated | Class::Retry => self.outline(),
             _ => words,
         }
@@ -361,7 +361,7 @@ mod tests {
         let denied = r#"workloaddeployments is forbidden: User "system:serviceaccount:c:m" cannot patch resource"#;
         let away = "failed calling webhook: Post \"https://karmada-webhook.svc:443\": dial tcp 10.0.0.7:443: refused";
         for (error, words) in [
-            (api(403, denied), "it does not let this operator do that"),
+            (api(403, denied), "this operator lacks the permission"),
             (api(500, away), "it answers with HTTP 500"),
             (api(401, "Unauthorized"), "it does not accept this operator's credentials"),
             (api(422, "spec.x: too long"), "apply WorkloadDeployment ns-1/web in hub: spec.x: too long"),

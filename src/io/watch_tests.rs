@@ -165,7 +165,7 @@ async fn watch_version_expired_at_its_start_lists_again_with_back_off() {
         // Each successful list cleared the problem of the watch, so it was never reported.
         let failing = health.failing(&["namespaces"], "stub", std::time::Instant::now()).expect("it is reported");
         assert!(failing.lasted > Duration::from_millis(600), "{failing:?}");
-        assert_eq!(failing.outline, "namespaces in stub: it does not go on from where this operator has read them");
+        assert_eq!(failing.outline, "namespaces in stub: it cannot continue the watch");
         assert!(!store.is_live(), "the cache may be old");
         stop.cancel();
     }
@@ -181,7 +181,7 @@ async fn watch_failure_for_tenants_names_no_account() {
     until("it fails", || failing().is_some()).await;
     let failing = failing().unwrap();
     assert!(failing.problem.contains("system:serviceaccount:compute:manager"), "{failing:?}");
-    assert_eq!(failing.outline, "namespaces in stub: it does not let this operator read them");
+    assert_eq!(failing.outline, "namespaces in stub: this operator may not read them");
     stop.cancel();
 }
 

@@ -72,8 +72,8 @@ families! {
     seconds: Family<Controller, Histogram, Buckets> = timed(0.001, 14),
         "controller_runtime_reconcile_time_seconds", "Length of reconciles";
     workers: Family<Controller, Gauge>,
-        "controller_runtime_max_concurrent_reconciles", "Most concurrent reconciles of a controller";
-    active: Family<Controller, Gauge>, "controller_runtime_active_workers", "Reconciles under way";
+        "controller_runtime_max_concurrent_reconciles", "Maximum of concurrent reconciles of a controller";
+    active: Family<Controller, Gauge>, "controller_runtime_active_workers", "Reconciles in progress";
     depth: Family<Queue, Gauge>, "workqueue_depth", "Keys ready to be reconciled";
     adds: Family<Queue, Counter>, "workqueue_adds", "Keys that became ready to be reconciled";
     retries: Family<Queue, Counter>, "workqueue_retries", "Keys queued again for later";
@@ -121,10 +121,10 @@ families! {
         "compute_federation_policies", "City policies by phase of the migration from claims to dependencies";
     refused: Gauge,
         "compute_federation_migration_refused",
-        "Set to 1 while city policies stay with claims because Karmada does not bring dependencies";
+        "Set to 1 while city policies keep claims because Karmada does not propagate dependencies";
     assumed: Family<AssumedLabel, Gauge>,
         "compute_federation_karmada_assumed",
-        "Set to 1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
+        "Set to 1 for each fixed bug of Karmada that only karmada.minimumVersion rules out";
     sweeps: Family<ResultLabel, Counter>, "compute_sweeps", "Finished sweeps of the hub, by result";
     sweep_seconds: Gauge<f64, AtomicU64>, "compute_sweep_last_duration_seconds", "Length of the last sweep";
     sweep_ended: Gauge, "compute_sweep_last_end_timestamp_seconds", "End of the last sweep, in seconds since 1970";
@@ -133,7 +133,7 @@ families! {
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
     left_on_clusters: Family<ClusterLabel, Gauge>,
         "compute_federation_left_on_clusters", "Works that Karmada keeps on a cluster for objects deleted on the hub";
-    works_removed: Counter, "compute_federation_works_removed", "Removed Works that Karmada had forgotten";
+    works_removed: Counter, "compute_federation_works_removed", "Removed Works that Karmada had left behind";
     deletions_paused: Family<PlaneLabel, Gauge>,
         "compute_deletions_paused",
         "Projects whose copies on the hub have lost their originals and wait to be deleted";
@@ -145,7 +145,7 @@ families! {
     drains: Family<State, Gauge>, "compute_federation_drains", "Cities that have to leave a cluster, by state";
     latency: Family<LegLabel, Histogram, Buckets> = timed(0.01, 17),
         "compute_federation_latency_seconds",
-        "How long federation takes, by leg: to the hub, from there to the cell's report, and from that to the status";
+        "How long federation takes, by leg: to the hub, from there to the cell's report, and then to the status";
     certificates: Family<CertificateLabel, Gauge>,
         "compute_certificate_expiration_timestamp_seconds", "End of a certificate's validity, in seconds since 1970";
     kubeconfigs: Family<HostLabel, Gauge>,

@@ -34,7 +34,12 @@ impl Default for Process {
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        gauge(&mut encoder, "process_start_time_seconds", "Start of the process, since 1970", Some(self.started))?;
+        gauge(
+            &mut encoder,
+            "process_start_time_seconds",
+            "Start of the process, in seconds since 1970",
+            Some(self.started),
+        )?;
         let cpu = read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_seconds(&stat));
         if let Some(cpu) = cpu {
             let help = "CPU time of the process, in user and system mode";
@@ -49,7 +54,7 @@ impl Collector for Process {
         let open = read_dir("/proc/self/fd").ok().and_then(|files| u32::try_from(files.count()).ok()).map(f64::from);
         gauge(&mut encoder, "process_open_fds", "Open files of the process", open)?;
         let limits = read_to_string("/proc/self/limits").unwrap_or_default();
-        gauge(&mut encoder, "process_max_fds", "Most files that the process may open", most_files(&limits))
+        gauge(&mut encoder, "process_max_fds", "Maximum of open files of the process", most_files(&limits))
     }
 }
 

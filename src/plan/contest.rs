@@ -333,8 +333,8 @@ fn back_off_event<P: Plane>(
                 names => format!(" (its status is also written by {})", names.join(", ")),
             };
             let text = format!(
-                "somebody else takes back again and again what this operator writes ({what}){others}, so that it is \
-                 written ever more rarely, down to once in {} s; two managers must not work on one {}: stop the other one",
+                "another client repeatedly reverts what this operator writes ({what}){others}, so the operator backs off, \
+                 down to one write in {} s; two managers must not run on one {}: stop the other one",
                 pause.as_secs(),
                 P::NAME
             );
@@ -343,9 +343,9 @@ fn back_off_event<P: Plane>(
         Trouble::NotKept(field) => {
             let text = format!(
                 "the API server of the {} does not keep what this operator writes ({what}): its answer has no {field}, or \
-                 another one, so that it is written only once in {} s, and what stands there is what runs; the definition of \
-                 the kind is of another version, or an admission webhook or policy changes it: apply the definition, or have \
-                 the policy leave it alone",
+                 another value, so the operator writes only once in {} s, and the stored value is in effect; the CRD has \
+                 another version, or an admission webhook or policy changes the field: apply the CRD, or exclude the field \
+                 from the policy",
                 subject.plane,
                 (pause * TRIED_AGAIN).as_secs()
             );

@@ -85,7 +85,7 @@ impl Measure {
             Self::Bytes => "move files and long values into ConfigMaps or Secrets".into(),
             Self::Entries => "move variables into a ConfigMap or Secret, and name that in envFrom".into(),
             Self::Uses(data_ref) => format!("take all keys of {data_ref} with one envFrom, or as one volume"),
-            Self::Port(_) => "use a number that a port can have".into(),
+            Self::Port(_) => "use a valid port number".into(),
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn take_over<P, K: Known>(
     let taking = take(manager, Part::Spec, live, pause, now);
     let report = |write: Write<P>| {
         let text = format!(
-            "the fields of its spec that {} wrote are this operator's from now on, and follow what it is made from",
+            "the operator took over the fields of the spec that {} wrote, and sets them from the source object",
             holders(live, Part::Spec).join(", ")
         );
         let note =

@@ -245,7 +245,7 @@ fn referenced_data_failures_are_reported_and_recover() {
         let say = |of: &'static str, type_: &'static str, want: &'static str| place.says(of, type_, want);
         let message = say("project", "ReferencedDataReady", "SourceNotFound").await;
         assert!(
-            message.contains(&format!("no Secret same in namespace {ns} (asked for by container c: envFrom)")),
+            message.contains(&format!("no Secret same in namespace {ns} (used by container c: envFrom)")),
             "{message}"
         );
         assert_eq!(say("instance", "ReferencedDataReady", "SourceNotFound").await, message);
@@ -405,7 +405,7 @@ fn companion_refused_by_the_hub_is_reported_until_the_source_changes() {
         let message =
             reason(&world.project, "WorkloadDeployment", &ns, wd, "ReferencedDataReady", "SourceRefused").await;
         assert!(
-            message.contains("the hub takes no copy of Secret token") && message.contains("service-account.name"),
+            message.contains("the hub refuses the copy of Secret token") && message.contains("service-account.name"),
             "{message}"
         );
         assert!(get(&world.hub, "Secret", &hub, "token").await.is_none());

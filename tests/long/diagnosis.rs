@@ -274,7 +274,7 @@ async fn cluster_away(stage: &mut Stage) {
     ready(&stage.world, &stage.ns, "running", 1).await;
     stage.world.bed.cells.get_mut("ord").unwrap().stop_api_server();
     let told = stage.says(&running, "Federated", "ClusterNotReady").await;
-    assert!(told.contains("cell-ord") && told.contains("it had all before"), "{told}");
+    assert!(told.contains("cell-ord") && told.contains("all was delivered before"), "{told}");
     let new = stage.start("new", "ord").await;
     let told = stage.says(&new, "Federated", "ClusterNotReady").await;
     assert!(told.contains("Cluster cell-ord of city ord"), "{told}");

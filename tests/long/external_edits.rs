@@ -77,7 +77,7 @@ fn guarded_city_with_a_changed_label_stays() {
 
         label(&world.hub, "cell-dfw", None).await;
         let message = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
-        assert!(message.contains("Cluster cell-dfw has it") && message.contains("does not carry it"), "{message}");
+        assert!(message.contains("Cluster cell-dfw has it") && message.contains("is missing"), "{message}");
         eventually("it is reported on the Cluster, and counted", || async {
             let events = list(&world.hub, "Event", "default").await;
             let on = |event: &kube::api::DynamicObject| {

@@ -85,7 +85,8 @@ async fn held(world: &World, ns: &str, hub: &str) {
     federated(world, ns, "web-p-dfw", "HubCopyHeld", "finalizers example.com/hold").await;
     eventually("the Workload reports its wait", || async {
         let said = condition(&get(&world.project, "Workload", ns, "web").await.ok_or("gone")?, "Available");
-        let says = said["message"].as_str().is_some_and(|text| text.contains("web-p-dfw: it stays until its copy"));
+        let says =
+            said["message"].as_str().is_some_and(|text| text.contains("web-p-dfw: deletion waits until its copy"));
         if says && said["reason"] == "HubCopyHeld" { Ok(()) } else { Err(said.to_string()) }
     })
     .await;

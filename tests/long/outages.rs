@@ -322,7 +322,7 @@ fn hub_outage_is_reported_and_loses_nothing() {
             let text = said["message"].as_str().unwrap();
             assert_eq!(said["status"], "Unknown", "{said}");
             assert!(
-                text.contains("in hub: ") && text.contains("; it was delivered last to cell-dfw") == was_delivered,
+                text.contains("in hub: ") && text.contains("; it was last delivered to cell-dfw") == was_delivered,
                 "{text}"
             );
         }

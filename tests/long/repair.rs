@@ -168,17 +168,23 @@ fn unavailable_karmada_is_awaited_without_repairs() {
         let changed = stage.all_report("DependenciesNotPropagated", CHANGED.len()).await;
         for name in CHANGED {
             let said = changed[name]["message"].as_str().unwrap();
-            assert!(said.ends_with("Karmada has not got to it"), "the running deployment blames no component: {said}");
+            assert!(
+                said.ends_with("Karmada has not processed it"),
+                "the running deployment blames no component: {said}"
+            );
         }
         let image = stage.all_report("NotApplied", 1).await;
         let said = image[NEW_IMAGE]["message"].as_str().unwrap();
-        assert!(said.contains("as it was: its last change"), "the old version is not reported as the new one: {said}");
+        assert!(
+            said.contains("an earlier version: its last change"),
+            "the old version is not reported as the new one: {said}"
+        );
         stage.deploy("new", count).await;
         let conditions = stage.all_report("BindingMissing", count).await;
         let is_changed = |name: &str| CHANGED.contains(&name) || name == NEW_IMAGE;
         assert!(conditions.iter().filter(|(name, _)| !is_changed(name)).all(|(_, condition)| {
             condition["reason"] == "Propagated"
-                || condition["message"].as_str().unwrap().contains("it has not been there before")
+                || condition["message"].as_str().unwrap().contains("it was never delivered")
         }));
         let written = copies(&hub, &stage.hub);
         assert!(
@@ -313,9 +319,9 @@ fn suspended_propagation_is_reported_and_left_alone() {
         let of =
             |name: &str| (conditions[name]["status"].clone(), conditions[name]["message"].as_str().unwrap().to_owned());
         let (status, text) = of("old-0");
-        assert!(status == "True" && text.contains("has it as it was"), "{text}");
+        assert!(status == "True" && text.contains("has an earlier version"), "{text}");
         let (status, text) = of("new-1");
-        let says = text.contains("spec.suspension of ResourceBinding") && text.contains("from Cluster cell-dfw");
+        let says = text.contains("spec.suspension of ResourceBinding") && text.contains("on Cluster cell-dfw");
         assert!(status == "False" && says, "{text}");
         crate::common::never("it is touched", || async {
             let repairs = stage.repairs().await;

@@ -79,7 +79,7 @@ async fn server_without_known_identity_does_not_start() {
     let milo = Planes::milo(Projects::new(kube::Config::new(format!("http://{at}").parse().unwrap())));
     for planes in [planes(), milo] {
         let error = start(settings(&[]), planes, Claimed::default(), &health, stop.clone()).await.unwrap_err();
-        assert!(error.contains("cannot find out who this operator is"), "{error}");
+        assert!(error.contains("cannot determine this operator's user"), "{error}");
     }
     assert_eq!(health.waiting(), Vec::<String>::new());
     assert!(start(settings(&["resolver"]), planes(), Claimed::default(), &health, stop.clone()).await.is_ok());

@@ -68,8 +68,8 @@ fn deployment(name: &str, template: usize) -> WorkloadDeployment {
             "conditions": [
                 says("Available", "StableInstanceFound", "2/2 instances are ready"),
                 says("ReplicasReady", "ReplicasAvailable", "2 of 2 desired replicas are ready"),
-                says("Federated", "Propagated", "cell-dfw has what the hub was given"),
-                says("ReferencedDataReady", "Ready", "All 1 referenced companion(s) are materialised"),
+                says("Federated", "Propagated", "Applied on cell-dfw"),
+                says("ReferencedDataReady", "Ready", "All 1 ConfigMaps and Secrets are in place"),
             ],
             "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2,
             "observedGeneration": 3, "selector": "compute.datumapis.com/workload-deployment-name=web-main-dfw",

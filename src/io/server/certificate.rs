@@ -51,7 +51,8 @@ impl Certificate {
     /// One line, if it cannot be created.
     pub fn self_signed(self, names: &[&str]) -> Result<Self, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let made = rcgen::generate_simple_self_signed(names).map_err(|e| format!("cannot make a certificate: {e}"))?;
+        let made =
+            rcgen::generate_simple_self_signed(names).map_err(|e| format!("cannot create a certificate: {e}"))?;
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(str::to_owned)?;
         let chain = vec![made.cert.der().clone()];
         self.report_expiry(&chain);
@@ -105,7 +106,7 @@ impl Certificate {
             // The last certificate still works: report the problem and keep serving it.
             Err(why) if last.is_some() => {
                 if reported.as_ref() != Some(&why) {
-                    tracing::warn!(why, "serving certificate changed and cannot be used: the last one stays");
+                    tracing::warn!(why, "serving certificate changed and cannot be used: the earlier one stays in use");
                     *reported = Some(why);
                 }
                 entry.synced();
@@ -113,7 +114,7 @@ impl Certificate {
             Err(why) => {
                 if entry.failed(&why) {
                     let meanwhile = if self.current().is_some() {
-                        "one that was made at the start is served"
+                        "the one created at startup is served"
                     } else {
                         "every connection is refused"
                     };
@@ -144,8 +145,8 @@ impl Content {
 
     /// Makes the TLS configuration. Errors name the problem but nothing of a key.
     fn config(&self) -> Result<ServerConfig, String> {
-        let chain = certificates(&self.certificate).map_err(|()| "the certificate is no PEM".to_owned())?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| "the private key is no PEM".to_owned())?;
+        let chain = certificates(&self.certificate).map_err(|()| "the certificate is not PEM".to_owned())?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| "the private key is not PEM".to_owned())?;
         served_with(chain, key, self.client_ca.as_deref())
     }
 }
@@ -164,7 +165,7 @@ fn served_with(
         None => builder.with_no_client_auth(),
         Some(text) => {
             let mut roots = RootCertStore::empty();
-            for root in certificates(text).map_err(|()| "the clients' authority is no PEM".to_owned())? {
+            for root in certificates(text).map_err(|()| "the clients' authority is not PEM".to_owned())? {
                 roots.add(root).map_err(|e| format!("the clients' authority: {e}"))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();

@@ -144,7 +144,7 @@ pub async fn serve(
             let displaced = place.displaced.clone();
             tokio::select! {
                 () = connection(stream, transport, router, limits, ended, place) => {}
-                () = displaced.cancelled() => tracing::debug!(what, "a new connection takes the place of an idle one"),
+                () = displaced.cancelled() => tracing::debug!(what, "an idle connection is closed for a new one"),
             }
         });
         // Let it read its request before the next connection can replace it.
@@ -188,7 +188,7 @@ async fn connection(
     match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
         Ok(Ok(stream)) => requests(stream, router, limits, ended, place).await,
         // A port scan, a probe, or a client that does not trust us. The client knows the reason best.
-        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => {}
     }
 }

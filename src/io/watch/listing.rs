@@ -30,7 +30,7 @@ where
                 let another_history = restore_known || self.cache.is_older(&objects, version);
                 if another_history {
                     let (kind, place) = (W::plural(&self.kind), &self.place);
-                    tracing::warn!(kind = %kind, place, "the server has another history: everything is judged again");
+                    tracing::warn!(kind = %kind, place, "etcd was restored or replaced: all objects are reconciled again");
                 }
                 self.cache.replace(objects, version);
                 return Ok((version, another_history));

@@ -127,7 +127,7 @@ impl Answer {
                 (reason, error) if reason.is_empty() && !error.is_empty() => Self::Failed(error),
                 (reason, _) => Self::Denied(reason),
             },
-            None => Self::Failed("the answer is no SubjectAccessReview".into()),
+            None => Self::Failed("the answer is not a SubjectAccessReview".into()),
         }
     }
 }
@@ -201,9 +201,9 @@ pub fn refusals(asked: &Asked, answers: &BTreeMap<Access, Answer>) -> Vec<FieldE
                 (ErrorKind::Forbidden, text)
             }
             Some(Answer::Failed(why)) => {
-                (ErrorKind::Internal, format!("whether you may {access} could not be found out: {why}; try again"))
+                (ErrorKind::Internal, format!("permission to {access} could not be checked: {why}; try again"))
             }
-            None => (ErrorKind::Internal, format!("whether you may {access} was not asked; try again")),
+            None => (ErrorKind::Internal, format!("permission to {access} was not checked; try again")),
         };
         let error = |field: &String| match kind {
             ErrorKind::Forbidden => FieldError::forbidden(&Path::new(field), detail.clone()),
@@ -296,8 +296,8 @@ mod tests {
             (json!({ "allowed": true, "denied": true }), Answer::Denied(String::new())),
             (json!({ "allowed": false, "reason": "no role" }), Answer::Denied("no role".into())),
             (json!({ "allowed": false, "evaluationError": "away" }), Answer::Failed("away".into())),
-            (json!({}), Answer::Failed("the answer is no SubjectAccessReview".into())),
-            (json!({ "allowed": "true" }), Answer::Failed("the answer is no SubjectAccessReview".into())),
+            (json!({}), Answer::Failed("the answer is not a SubjectAccessReview".into())),
+            (json!({ "allowed": "true" }), Answer::Failed("the answer is not a SubjectAccessReview".into())),
         ] {
             assert_eq!(Answer::read(&json!({ "status": status })), expected, "{status}");
         }
@@ -319,8 +319,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                format!("{from}[1].secretRef.name: Internal error: whether you may get Secret \"b\" could not be found out: no answer; try again"),
-                format!("{from}[2].secretRef.name: Internal error: whether you may get Secret \"c\" was not asked; try again"),
+                format!("{from}[1].secretRef.name: Internal error: permission to get Secret \"b\" could not be checked: no \
+                     answer; try again"),
+                format!("{from}[2].secretRef.name: Internal error: permission to get Secret \"c\" was not checked; try \
+                     again"),
                 "spec.template.spec.networkInterfaces[0].network: Forbidden: permission to use the network \"default\" denied: no role".to_owned(),
             ]
         );

@@ -97,13 +97,14 @@ pub fn powers(
         Ok(false) => Some(FieldError::forbidden(
             &path.key(key),
             format!(
-                "{:?} may not add, change or remove it: it decides what is copied to the cells, and the operator alone writes it",
+                "{:?} may not add, change or remove it: it controls what is copied to the cells, and only the operator \
+                 writes it",
                 user.username
             ),
         )),
         Err(why) => Some(FieldError::internal(
             &path.key(key),
-            format!("whether {:?} may write it could not be found out: {why}; try again", user.username),
+            format!("cannot check if {:?} may write it: {why}; try again", user.username),
         )),
     };
     powers_used(new, old).into_iter().filter_map(refusal).collect()
@@ -126,10 +127,7 @@ pub fn is_part_of_reviewed_workload(
 
 /// The error for a write that only the operator may make, while the operator's user is not known.
 pub fn nobody_knows(user: &User, why: &str) -> FieldError {
-    let why = format!(
-        "whether {:?} is this operator, which may write it, could not be found out: {why}; try again",
-        user.username
-    );
+    let why = format!("cannot check if {:?} is this operator, which may write it: {why}; try again", user.username);
     FieldError::internal(&Path::new("spec"), why)
 }
 

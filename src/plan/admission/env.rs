@@ -68,7 +68,7 @@ fn value_from(path: &Path, variable: &EnvVar, source: &EnvVarSource, errors: &mu
         config_map_key(&path.child("secretKeyRef").child("key"), &of.key, errors);
     }
     if let Some(of) = &source.file_key_ref {
-        let why = "no volume of an Instance has files of variables; leave it out";
+        let why = "volumes of Instances do not support it; leave it out";
         errors.push(FieldError::forbidden_content(&path.child("fileKeyRef"), of, why));
     }
     let given = [

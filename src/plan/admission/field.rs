@@ -330,7 +330,7 @@ impl Errors {
     pub fn into_vec(self, path: &Path) -> Vec<FieldError> {
         let mut list = self.list;
         if self.is_cut {
-            let why = format!("more than {MAX_COLLECTED} things are wrong here; the rest was not looked at");
+            let why = format!("more than {MAX_COLLECTED} errors here; the rest was not checked");
             list.push(FieldError::forbidden(path, why));
         }
         list

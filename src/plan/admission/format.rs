@@ -71,7 +71,7 @@ pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Errors) {
                 path,
                 name,
                 limit,
-                "on its way to the cells its name gets an ending: rename the object",
+                "Karmada appends to its name: rename the object",
             )),
             Some(NameFlaw::InEveryNamespace) => errors.push(FieldError::invalid(
                 path,
@@ -114,7 +114,7 @@ pub fn is_c_identifier(text: &str) -> bool {
 pub fn qualified_name(key: &str) -> Option<&'static str> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| prefix.len() > MAX_PREFIX || !DataRef::config_map(prefix).is_valid()) {
-        return Some("what stands before '/' must be a DNS subdomain in lower case");
+        return Some("the part before '/' must be a DNS subdomain in lower case");
     }
     if name.is_empty() || !is_label_value(name) {
         return Some("must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends");

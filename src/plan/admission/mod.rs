@@ -60,7 +60,8 @@ pub fn warnings(workload: &Workload) -> Vec<String> {
     scaled
         .map(|(index, placement)| {
             format!(
-                "spec.placements[{index}].scaleSettings: this operator does not scale by itself: {:?} runs minReplicas instances unless somebody scales its deployments in the cells",
+                "spec.placements[{index}].scaleSettings: this operator does not autoscale: {:?} runs minReplicas instances \
+                 unless its deployments are scaled in the cells",
                 placement.name
             )
         })

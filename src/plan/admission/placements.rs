@@ -118,7 +118,7 @@ fn refusal(path: &Path, written: &str, city: &CityCode, bound: &Bound, open: &[&
         Bound::Known(bound) if bound.contains(city) => None,
         Bound::Known(_) => Some(FieldError::not_supported(path, written, open)),
         Bound::Unknown(why) => {
-            let why = format!("which cities are open to this project could not be read: {why}; try again");
+            let why = format!("cannot read which cities are open to this project: {why}; try again");
             Some(FieldError::internal(path, why))
         }
     }
@@ -139,7 +139,7 @@ pub(super) fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
         }
         at_most(&path.child("maxReplicas"), maximum, errors);
         if metrics.is_empty() {
-            errors.push(FieldError::required(&path.child("metrics"), "maxReplicas needs something to scale by"));
+            errors.push(FieldError::required(&path.child("metrics"), "maxReplicas needs a metric to scale by"));
         }
     }
     for (index, metric) in metrics.iter().enumerate() {

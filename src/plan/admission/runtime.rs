@@ -58,7 +58,7 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
 }
 
 /// Message about resources besides the instance type; it begins as in the Go operator.
-const SIZED_BY_TYPE: &str = "not implemented: the instance type says how much there is; leave it out";
+const SIZED_BY_TYPE: &str = "not implemented: the instance type sets the resources; leave it out";
 
 fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, errors: &mut Errors) {
     dns_label(&path.child("name"), &container.name, errors);
@@ -145,7 +145,7 @@ fn virtual_machine(path: &Path, machine: &VirtualMachineRuntime, volumes: &Volum
     match machine.volume_attachments.first() {
         None => errors.push(FieldError::required(&attachments, "attach a disk to boot from")),
         Some(first) if volumes.get(first.name.as_str()).is_some_and(|volume| !boots(volume)) => {
-            let why = "the first volume is booted from: it must be a disk that an image populates";
+            let why = "the first volume is the boot disk: an image must populate it";
             errors.push(FieldError::invalid(&attachments.index(0).child("name"), &first.name, why));
         }
         Some(_) => {}
@@ -171,7 +171,7 @@ fn attached(path: &Path, attachments: &[VolumeAttachment], volumes: &Volumes<'_>
         }
         let disk = volume.and_then(|volume| volume.disk.as_ref());
         if disk.is_some_and(|disk| disk.template.spec.populator.is_none()) {
-            errors.push(FieldError::invalid(&path, mount, "nothing can be mounted of a disk without a populator"));
+            errors.push(FieldError::invalid(&path, mount, "a disk without a populator cannot be mounted"));
         }
     }
 }

@@ -104,8 +104,8 @@ fn refusals(new: &Wanted, old: &Wanted, others: &[&InUse]) -> Vec<FieldError> {
         let (kind, object) = (data_ref.kind.as_str(), &data_ref.name);
         let by = workload.map_or_else(|| "this Workload".to_owned(), |workload| format!("Workload {workload:?}"));
         let detail = format!(
-            "{kind} {object:?} is used by {by} in city {other}, and would not reach city {city}: at present each object \
-             goes to one city alone; use a copy of it under another name in one of the two"
+            "{kind} {object:?} is used by {by} in city {other}, and would not reach city {city}: at present each object is \
+             copied to one city only; use a copy under another name in one of the two"
         );
         errors.push(FieldError::forbidden_content(&spec.child(field), &object, detail));
     }

@@ -87,14 +87,14 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
 /// Validates the SSH keys; blank lines are ignored. Like the Go operator, it names the field without `metadata`.
 fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Errors) {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
-        errors.push(FieldError::required(path, "a virtual machine needs one line user:public-key at least"));
+        errors.push(FieldError::required(path, "a virtual machine needs at least one line user:public-key"));
         return;
     };
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let why = match line.split_once(':') {
             None => "want user:public-key",
             Some((user, _)) if user.trim().is_empty() => "the user is missing before ':'",
-            Some((_, key)) if !format::is_authorized_key(key) => "what stands after ':' is no public key",
+            Some((_, key)) if !format::is_authorized_key(key) => "the text after ':' is not a public key",
             Some(_) => continue,
         };
         // The line is not repeated: it may hold a password or a private key by mistake.
@@ -118,7 +118,7 @@ fn networks(path: &Path, spec: &InstanceSpec, namespace: &str, errors: &mut Erro
         let path = path.child("network");
         dns_label(&path.child("name"), &interface.network.name, errors);
         if let Some(other) = interface.network.namespace.as_deref().filter(|ns| !ns.is_empty() && *ns != namespace) {
-            let why = format!("a network is looked for in the Workload's own namespace {namespace:?}: leave it out");
+            let why = format!("networks are read from the Workload's own namespace {namespace:?}: leave it out");
             errors.push(FieldError::invalid(&path.child("namespace"), other, why));
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
             errors.push(FieldError::invalid(
                 name,
                 &volume.name,
-                "nothing attaches this volume: attach it, or leave it out",
+                "this volume is not attached: attach it, or leave it out",
             ));
         }
         one_source(&path, volume, errors);
@@ -96,7 +96,7 @@ fn disk(path: &Path, disk: &DiskSource, errors: &mut Errors) {
     let requests = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let storage_path = path.child("spec").child("resources").child("requests").key("storage");
     match (requests.and_then(|requests| requests.get("storage")), image) {
-        (None, None) => errors.push(FieldError::required(&storage_path, "say how large the disk is, 10Gi to 100Gi")),
+        (None, None) => errors.push(FieldError::required(&storage_path, "set the size of the disk, 10Gi to 100Gi")),
         (None, Some(_)) => {}
         (Some(storage), image) => {
             let least = if image.is_some() { IMAGE_GI } else { *DISK_GI.start() };
@@ -136,7 +136,7 @@ fn items(path: &Path, items: &[KeyToPath], errors: &mut Errors) {
         }
         let file = &path.child("path");
         if item.path.is_empty() {
-            errors.push(FieldError::required(file, "say where the file is to be"));
+            errors.push(FieldError::required(file, "set the path of the file"));
         } else if let Some(why) = relative_path(&item.path) {
             errors.push(FieldError::invalid(file, &item.path, why));
         }

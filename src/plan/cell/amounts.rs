@@ -71,13 +71,13 @@ fn counted(sizes: &[Size<'_>]) -> Result<(i64, i64), String> {
     }
     let bytes = memory.div_ceil(1000);
     let fits =
-        |what: &str, amount: u128| i64::try_from(amount).map_err(|_| format!("so much {what} cannot be counted"));
+        |what: &str, amount: u128| i64::try_from(amount).map_err(|_| format!("the amount of {what} is too large"));
     Ok((fits("cpu", cpus)?, fits("memory", bytes / (1024 * 1024))?))
 }
 
 fn in_thousandths(what: &str, quantity: &Quantity) -> Result<u128, String> {
     let value = thousandths(quantity).and_then(|value| u128::try_from(value).ok());
-    value.ok_or_else(|| format!("{what} {:?} is not an amount", quantity.0))
+    value.ok_or_else(|| format!("{what} {:?} is not a quantity", quantity.0))
 }
 
 #[cfg(test)]
@@ -155,6 +155,6 @@ mod tests {
             assert_eq!(of(&containers, requests, instance_type), Ok(expected), "{what}");
         }
         let wrong = of(&json!([container("a", limits("-1", "1"))]), &none, standard);
-        assert_eq!(wrong, Err("cpu \"-1\" is not an amount".into()));
+        assert_eq!(wrong, Err("cpu \"-1\" is not a quantity".into()));
     }
 }

@@ -129,19 +129,20 @@ impl Identity {
         let cluster = claim.labels().get(label::SOURCE_CLUSTER);
         match ownership::cell_of(claim) {
             Some(uid) if cluster.is_some_and(|name| *name == self.names.current) && *uid != self.uid => format!(
-                "another cell that is called {} as well (uid {uid}); discovery.clusterName gives each a name of its own",
+                "another cell with the name {} (uid {uid}); set another discovery.clusterName on one of the two",
                 self.names.current
             ),
             None if self.is_under_a_name(claim) => format!(
-                "{}, for which the Go operator made it before this Instance was there: another cell's that is or was called so \
-                 as well, or one that was left behind and may be deleted",
+                "{}, for which the Go operator created it before this Instance existed: it belongs to another cell with \
+                 this name, or was left behind and may be deleted",
                 cluster.map_or("", String::as_str)
             ),
             None if cluster.is_some() => format!(
-                "{}, for which the Go operator made it; where that was this cell's name, discovery.formerClusterNames says so",
+                "{}, for which the Go operator created it; if this cell had that name, add it to \
+                 discovery.formerClusterNames",
                 cluster.map_or("", String::as_str)
             ),
-            _ => cluster.map_or_else(|| "somebody else".to_owned(), Clone::clone),
+            _ => cluster.map_or_else(|| "another owner".to_owned(), Clone::clone),
         }
     }
 

@@ -64,7 +64,7 @@ pub fn judge(
     let needed = needed(deployment, instance);
     let missing: Vec<&DataRef> = needed.iter().filter(|data_ref| !present.contains(data_ref)).collect();
     Some(if missing.is_empty() {
-        Verdict::yes(Reason::Ready, format!("All {} referenced companion(s) are materialised", needed.len()))
+        Verdict::yes(Reason::Ready, format!("All {} ConfigMaps and Secrets are in place", needed.len()))
     } else {
         let why = hint.map(|hint| format!(" ({}: {})", hint.reason, hint.message)).unwrap_or_default();
         Verdict::no(Reason::AwaitingPropagation, format!("waiting for {} to arrive{why}", list(&missing)))

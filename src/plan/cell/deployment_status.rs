@@ -25,7 +25,7 @@ use crate::{
 
 /// The message of a suspended deployment and its Instances.
 pub(super) const SUSPENDED: &str =
-    "it is suspended: its instances keep their places and are stopped until whoever suspended it lets it go on";
+    "it is suspended: its instances keep their places and are stopped until the suspension ends";
 
 /// Returns the refused write that the status already reports.
 pub(super) fn standing_refusal(deployment: &WorkloadDeployment) -> Option<Verdict> {
@@ -66,7 +66,7 @@ pub(super) fn plan(
     }
     if let Some(refusal) = beside {
         available.message =
-            format!("{}; the cell's API server does not take a change: {}", available.message, refusal.message);
+            format!("{}; the cell's API server rejects a change: {}", available.message, refusal.message);
     }
     let verdicts = [
         (condition::AVAILABLE, Some(available)),
@@ -148,9 +148,7 @@ fn worst(observed: &Observed, networks: Option<&Networks>, stuck: Option<String>
     let first = in_the_way.min_by_key(|(place, _)| *place);
     let of_names = first.map(|(_, instance)| Verdict::no(Reason::InstancesProvisioning, describe_blocker(instance)));
     let unreadable = observed.unreadable.first().map(|name| {
-        let text = format!(
-            "{name}: what the cell has under this name cannot be read; whoever wrote it must mend it or delete it"
-        );
+        let text = format!("{name}: the Instance of this name cannot be read; its author must fix or delete it");
         Verdict::no(Reason::InstancesProvisioning, text)
     });
     of_names
@@ -202,12 +200,12 @@ pub(super) fn stuck(observed: &Observed, now: Timestamp) -> (Option<String>, Nex
 fn describe_blocker(instance: &Instance) -> String {
     let name = instance.name_any();
     if instance.metadata.deletion_timestamp.is_none() {
-        return format!("{name}: an Instance of this name belongs to somebody else; it must be deleted first");
+        return format!("{name}: an Instance of this name has another owner; it must be deleted first");
     }
     match instance.finalizers() {
-        [] => format!("{name}: waiting for an earlier Instance of this name to be gone"),
+        [] => format!("{name}: waiting for an earlier Instance of this name to be deleted"),
         held => format!(
-            "{name}: waiting for an earlier Instance of this name to be gone; it is held by its finalizer {}",
+            "{name}: an earlier Instance of this name is terminating; it is held by its finalizer {}",
             held.join(", ")
         ),
     }

@@ -105,8 +105,7 @@ pub fn refused(observed: &Observed, write: &Write<Cell>, failure: &Failure, now:
         return None;
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
-    let text =
-        format!("the cell's API server does not take the change that lets this Instance go on: {}", failure.words);
+    let text = format!("the cell's API server rejects the change that lets this Instance proceed: {}", failure.words);
     let stands = find(old, condition::READY).filter(|old| differs_in_their_marks_alone(&old.message, &text));
     let verdict = Verdict::no(Reason::InstanceRefused, stands.map_or(text, |old| old.message.clone()));
     let ready = verdict.into_condition(old, condition::READY, instance.metadata.generation, now);
@@ -188,7 +187,7 @@ fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
     let text = format!(
-        "it is held until its ResourceClaim {claim} is given up, and this cell has no way to quota: set \
+        "deletion is blocked: ResourceClaim {claim} must be released first, and this cell has no quota credentials. Set \
          discovery.quotaKubeconfigPath, or discovery.abandonClaims to leave claims behind"
     );
     let held = |type_| {
@@ -253,7 +252,7 @@ fn shut(judged: &Judged<'_>, conditions: &[Condition], name: &str) -> Option<Ver
         gate::NETWORK => match &judged.networks {
             Some(verdict) if verdict.status == ConditionStatus::True => None,
             Some(verdict) => Some(verdict.clone()),
-            None => Some(Verdict::no(Reason::NetworkProvisioning, "nothing is known of its networks")),
+            None => Some(Verdict::no(Reason::NetworkProvisioning, "the state of its networks is unknown")),
         },
         gate::QUOTA => match find(conditions, condition::QUOTA_GRANTED) {
             // The condition comes from another manager, or from a time without quota. There is no claim yet.

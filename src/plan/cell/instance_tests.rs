@@ -294,7 +294,7 @@ fn data_gate_opens_with_its_data_or_reports_why_not() {
         assert_eq!(condition["message"], "waiting for Secret/db to arrive");
     }
     assert_eq!(shut.signals, [Signal::DataTurned { from: String::new(), to: "AwaitingPropagation".into() }]);
-    let open = judge(Verdict::yes(Reason::from("Ready"), "All 1 referenced companion(s) are materialised"));
+    let open = judge(Verdict::yes(Reason::from("Ready"), "All 1 ConfigMaps and Secrets are in place"));
     assert!(matches!(&open.steps[0].op, Op::Merge { body, .. }
         if body["spec"]["controller"]["schedulingGates"] == json!([]) && body["metadata"]["resourceVersion"] == "3"));
     assert_eq!(open.signals, [Signal::WaitedForData(Duration::from_secs(90))]);

@@ -215,7 +215,7 @@ fn remove(
     now: Timestamp,
 ) -> Proof<Write<Cell>> {
     let text = format!(
-        "Instance {} had no place among the Instances of this deployment, whose names end in their number, and was deleted",
+        "Instance {} was deleted: its name has no valid number, or another Instance has the same number",
         stray.name_any()
     );
     let note = Note { severity: Severity::Warning, reason: Reason::StrayInstance, action: "Deleting", text: &text };

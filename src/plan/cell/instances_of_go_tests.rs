@@ -223,7 +223,7 @@ fn undecodable_instance_blocks_only_its_own_ordinal() {
         (act_on(&observed), body["status"]["conditions"][1]["message"].as_str().unwrap().to_owned())
     };
     let (act, said) = with("wd-0", &[]);
-    assert!(act == "wait" && said.contains("wd-0: what the cell has under this name cannot be read"), "{act} {said}");
+    assert!(act == "wait" && said.contains("wd-0: the Instance of this name cannot be read"), "{act} {said}");
     assert_eq!(with("wd-1", &[]).0, "create 0");
     assert_eq!(with("wd-1", &[instance(0, &hash, "ready")]).0, "wait");
     assert_eq!(with("wd-5", &[instance(0, &hash, "ready")]).0, "create 1", "what is too many cannot be judged");

@@ -218,28 +218,29 @@ fn instance_name_in_use_is_awaited_and_reported() {
             vec![],
             vec![old(0, true, &[finalizer::QUOTA])],
             "wait",
-            "wd-0: waiting for an earlier Instance of this name to be gone; it is held by its finalizer quota.compute.datumapis.com/claim-cleanup",
+            "wd-0: an earlier Instance of this name is terminating; it is held by its finalizer \
+             quota.compute.datumapis.com/claim-cleanup",
         ),
         (
             "one that nothing holds",
             vec![],
             vec![old(0, true, &[])],
             "wait",
-            "wd-0: waiting for an earlier Instance of this name to be gone",
+            "wd-0: waiting for an earlier Instance of this name to be deleted",
         ),
         (
             "another owner's",
             vec![],
             vec![old(0, false, &[])],
             "wait",
-            "wd-0: an Instance of this name belongs to somebody else; it must be deleted first",
+            "wd-0: an Instance of this name has another owner; it must be deleted first",
         ),
         (
             "one further up does not hold up the first",
             vec![],
             vec![old(1, true, &[])],
             "create 0",
-            "wd-1: waiting for an earlier Instance of this name to be gone",
+            "wd-1: waiting for an earlier Instance of this name to be deleted",
         ),
         (
             "what is worse is reported first",
@@ -266,7 +267,7 @@ fn deployment_with_max_replicas_costs_only_existing_instances() {
     let ready = instance(0, &hash, "ready");
     for (instances, in_the_way, action, message) in [
         (vec![], vec![], "create 0", "instances are being provisioned"),
-        (vec![ready], vec![far], "create 1", "wd-9: waiting for an earlier Instance of this name to be gone"),
+        (vec![ready], vec![far], "create 1", "wd-9: waiting for an earlier Instance of this name to be deleted"),
     ] {
         let observed = Observed { in_the_way, ..observed(&wd, &instances) };
         assert_eq!(act_on(&observed), action);
@@ -436,7 +437,7 @@ fn refused_change_is_reported_beside_availability() {
     let status = [refused(&failing(&wd), "wd-1", "no", NOW).unwrap()];
     let available = status_in(&status)["conditions"][0].clone();
     assert_eq!(available["status"], "True");
-    assert!(available["message"].as_str().unwrap().ends_with("does not take a change: wd-1: no"), "{available}");
+    assert!(available["message"].as_str().unwrap().ends_with("rejects a change: wd-1: no"), "{available}");
     wd.status = serde_json::from_value(status_in(&status).clone()).unwrap();
     assert!(refused(&failing(&wd), "wd-1", "no", NOW).is_none(), "once");
     assert!(plan(&failing(&wd), NOW).steps.iter().all(|write| !write.reports()), "and it stays");

@@ -241,10 +241,10 @@ fn judge_interface(
     let status = binding.status.clone().unwrap_or_default();
     ready("NetworkBinding", &name, &status.conditions)?;
     let Some(context) = status.network_context_ref else {
-        return Err(Pending::provisioning(format!("NetworkBinding {name} names no NetworkContext yet")));
+        return Err(Pending::provisioning(format!("NetworkBinding {name} has no NetworkContext yet")));
     };
     let Some(live) = named(&observed.contexts, &context.namespace, &context.name) else {
-        return Err(Pending::provisioning(format!("NetworkContext {} is not there yet", context.name)));
+        return Err(Pending::provisioning(format!("NetworkContext {} does not exist yet", context.name)));
     };
     ready("NetworkContext", &context.name, live.status.as_ref().map_or(&[], |s| &s.conditions))?;
     let wanted = SubnetClaimSpec {
@@ -265,7 +265,7 @@ fn judge_interface(
         let mut names = (0..=claims.len()).map(|n| names::subnet_claim_name(&context.name, n));
         let name = names.find(|name| !taken(name)).unwrap_or_default();
         return Err(Pending {
-            verdict: Verdict::no(Reason::NetworkProvisioning, format!("SubnetClaim {name} is being made")),
+            verdict: Verdict::no(Reason::NetworkProvisioning, format!("SubnetClaim {name} is being created")),
             write: Some(claim_subnet(live, &context.namespace, &name, &wanted)),
         }
         .into());
@@ -273,10 +273,10 @@ fn judge_interface(
     let status = claim.status.clone().unwrap_or_default();
     ready("SubnetClaim", &claim.name_any(), &status.conditions)?;
     let Some(subnet) = status.subnet_ref else {
-        return Err(Pending::provisioning(format!("SubnetClaim {} names no Subnet yet", claim.name_any())));
+        return Err(Pending::provisioning(format!("SubnetClaim {} has no Subnet yet", claim.name_any())));
     };
     let Some(live) = named(&observed.subnets, &context.namespace, &subnet.name) else {
-        return Err(Pending::provisioning(format!("Subnet {} is not there yet", subnet.name)));
+        return Err(Pending::provisioning(format!("Subnet {} does not exist yet", subnet.name)));
     };
     ready("Subnet", &subnet.name, live.status.as_ref().map_or(&[], |s| &s.conditions))
 }
@@ -299,12 +299,12 @@ fn missing_binding(
     if let Some(other) = standing(&plain).filter(|other| !ownership::is_controlled_by(*other, deployment)) {
         return Pending::waits(Verdict::no(
             Reason::NetworkFailedToCreate,
-            format!("a NetworkBinding {} that belongs to somebody else is in the way", other.name_any()),
+            format!("NetworkBinding {} has another owner; it must be deleted first", other.name_any()),
         ));
     }
     Pending {
         write: Some(bind(deployment, &namespace, &name, network, location)),
-        verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being made")),
+        verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being created")),
     }
     .into()
 }
@@ -321,7 +321,7 @@ fn ready(kind: &str, name: &str, conditions: &[Condition]) -> Result<(), Box<Pen
                 format!("{kind} {name} is not ready: {why}"),
             )))
         }
-        None => Err(Pending::provisioning(format!("{kind} {name} says nothing yet"))),
+        None => Err(Pending::provisioning(format!("{kind} {name} reports no status yet"))),
     }
 }
 

@@ -151,7 +151,7 @@ fn networks_missing_or_not_ready_objects_are_reported() {
         (
             without("NetworkBinding"),
             "NetworkProvisioning",
-            "NetworkBinding wd-net-0 is being made",
+            "NetworkBinding wd-net-0 is being created",
             "create NetworkBinding ns-1/wd-net-0",
         ),
         (
@@ -164,9 +164,9 @@ fn networks_missing_or_not_ready_objects_are_reported() {
         (says("NetworkBinding", "False", "NetworkNotFound"), "NetworkNotFound", "because", ""),
         (says("NetworkBinding", "False", "ProjectUnresolved"), "ProjectUnresolved", "because", ""),
         (says("NetworkBinding", "False", "LocationNotAvailable"), "LocationNotAvailable", "because", ""),
-        (lacks("NetworkBinding", "conditions"), "NetworkProvisioning", "says nothing yet", ""),
-        (lacks("NetworkBinding", "networkContextRef"), "NetworkProvisioning", "names no NetworkContext yet", ""),
-        (without("NetworkContext"), "NetworkProvisioning", "NetworkContext default-dfw is not there yet", ""),
+        (lacks("NetworkBinding", "conditions"), "NetworkProvisioning", "reports no status yet", ""),
+        (lacks("NetworkBinding", "networkContextRef"), "NetworkProvisioning", "has no NetworkContext yet", ""),
+        (without("NetworkContext"), "NetworkProvisioning", "NetworkContext default-dfw does not exist yet", ""),
         (
             says("NetworkContext", "Unknown", "Allocating"),
             "NetworkProvisioning",
@@ -176,7 +176,7 @@ fn networks_missing_or_not_ready_objects_are_reported() {
         (
             without("SubnetClaim"),
             "NetworkProvisioning",
-            "SubnetClaim default-dfw-0 is being made",
+            "SubnetClaim default-dfw-0 is being created",
             "create SubnetClaim ns-1/default-dfw-0",
         ),
         (
@@ -185,8 +185,8 @@ fn networks_missing_or_not_ready_objects_are_reported() {
             "SubnetClaim elsewhere-named is not ready: Exhausted",
             "",
         ),
-        (lacks("SubnetClaim", "subnetRef"), "NetworkProvisioning", "names no Subnet yet", ""),
-        (without("Subnet"), "NetworkProvisioning", "Subnet s is not there yet", ""),
+        (lacks("SubnetClaim", "subnetRef"), "NetworkProvisioning", "has no Subnet yet", ""),
+        (without("Subnet"), "NetworkProvisioning", "Subnet s does not exist yet", ""),
         (says("Subnet", "False", "Programming"), "NetworkProvisioning", "Subnet s is not ready: Programming", ""),
     ]);
 }
@@ -212,7 +212,7 @@ fn networks_objects_for_other_use_are_replaced_or_kept() {
                 binding["metadata"]["ownerReferences"] = json!([]);
             }),
             "NetworkFailedToCreate",
-            "belongs to somebody else",
+            "has another owner",
             "",
         ),
         (

@@ -115,11 +115,11 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             // finalizer enqueues the Instance again.
             if steps.is_empty() {
                 steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
-                steps.extend(under_way(format!("ResourceClaim {name} is being made")));
+                steps.extend(under_way(format!("ResourceClaim {name} is being created")));
             } else {
                 let finalizer = finalizer::QUOTA;
                 let text =
-                    format!("ResourceClaim {name} is made once the finalizer {finalizer} stands on this Instance");
+                    format!("ResourceClaim {name} is created once the finalizer {finalizer} is on this Instance");
                 steps.extend(awaited(text));
             }
         }
@@ -136,7 +136,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             // A grant for other amounts, or to an earlier Instance of the name, does not count. An Instance that already runs
             // keeps its grant.
             steps.extend(pending(format!(
-                "ResourceClaim {name} is being replaced: it is for other amounts than this Instance has"
+                "ResourceClaim {name} is being replaced: its amounts differ from those of this Instance"
             )));
             steps.extend(removal(instance, claim));
         }
@@ -205,7 +205,7 @@ pub fn refused(observed: &Observed, failure: &Failure, now: Timestamp) -> Option
         return None;
     }
     let text = format!(
-        "the cell's API server does not take what is written on this Instance before its quota is claimed, so it waits: {}",
+        "the cell's API server rejects the write that must precede the quota claim, so this Instance waits: {}",
         failure.words
     );
     report(instance, unknown(Reason::InstanceRefused, text), now)

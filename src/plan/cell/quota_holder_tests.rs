@@ -96,13 +96,13 @@ fn claim_of_cell_with_same_name_reports_how_to_rename() {
         body["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
     };
     let twin = message(labelled(CLUSTER, Some("uid-of-ord"), "ns-1"));
-    assert!(twin.contains("another cell that is called dfw-1 as well (uid uid-of-ord)"), "{twin}");
+    assert!(twin.contains("another cell with the name dfw-1 (uid uid-of-ord)"), "{twin}");
     assert!(twin.contains("discovery.clusterName"), "{twin}");
     let other = message(labelled("ord-1", Some("uid-of-ord"), "ns-1"));
     assert!(other.ends_with("is still held by ord-1"), "{other}");
     let of_go = message(labelled("ord-1", None, "ns-1"));
     assert!(
-        of_go.contains("held by ord-1, for which") && of_go.ends_with("discovery.formerClusterNames says so"),
+        of_go.contains("held by ord-1, for which") && of_go.ends_with("add it to discovery.formerClusterNames"),
         "{of_go}"
     );
 }

@@ -201,7 +201,8 @@ fn not_written_back(instance: &Instance, why: String, now: Timestamp) -> Option<
 pub fn failed(observed: &Observed, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
     let instance = observed.instance.as_deref().filter(|_| failure.is_due(&observed.timing))?;
     let text = format!(
-        "the hub does not take what this Instance reports. Its project sees it as it was, and what runs is not affected: {}",
+        "the hub rejects the status of this Instance. Its project sees the earlier status. The Instance is not affected: \
+         {}",
         failure.words
     );
     not_written_back(instance, text, now)
@@ -251,7 +252,7 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
             }
         }
     }
-    let absent = || lack(format!("the hub has no WorkloadDeployment {namespace}/{name}, which is to own it"));
+    let absent = || lack(format!("the hub has no WorkloadDeployment {namespace}/{name}, which must own it"));
     let hub_uid = hub_uid.ok_or_else(absent)?;
     let mut labels: BTreeMap<&'static str, String> = BTreeMap::from([(label::CELL_UID, observed.cell.clone())]);
     labels.extend(PROJECT.into_iter().zip(identity).filter_map(|(key, value)| Some((key, value?))));

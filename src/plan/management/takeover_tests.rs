@@ -151,9 +151,10 @@ fn deployment_with_fields_of_others_is_taken_over_before_change() {
     let mut live = made(&two, |_| ());
     assert!(words(&plan(&two, Some(&live))).is_empty());
     live.metadata.managed_fields = Some(held_by(&["manager", "kubectl-edit"]));
-    let taken =
-        ["take over as compute-operator-workload at 5, FieldsTakenOver: the fields of its spec that kubectl-edit, \
-                  manager wrote are this operator's from now on, and follow what it is made from"];
+    let taken = [
+        "take over as compute-operator-workload at 5, FieldsTakenOver: the operator took over the fields of the spec that \
+             kubectl-edit, manager wrote, and sets them from the source object",
+    ];
     assert_eq!(words(&plan(&two, Some(&live))), taken);
     let four = workload(&json!({ "minReplicas": 4 }));
     let writes = plan(&four, Some(&live));

@@ -54,7 +54,7 @@ fn network_steps_are_reported_on_deployment_and_instance() {
             }
         };
         let binding = "web-p-dfw-net-0";
-        reports("NetworkProvisioning", "NetworkBinding web-p-dfw-net-0 says nothing yet").await;
+        reports("NetworkProvisioning", "NetworkBinding web-p-dfw-net-0 reports no status yet").await;
         for why in ["NetworkFailedToCreate", "NetworkNotFound", "ProjectUnresolved", "LocationNotAvailable"] {
             set_status(&world.dfw, "NetworkBinding", &hub, binding, says("Ready", "False", why)).await;
             reports(why, "by hand").await;
@@ -64,7 +64,7 @@ fn network_steps_are_reported_on_deployment_and_instance() {
         let mut status = says("Ready", "True", "NetworkContextReady");
         status["networkContextRef"] = json!({ "namespace": hub, "name": "by-hand-dfw" });
         set_status(&world.dfw, "NetworkBinding", &hub, binding, status).await;
-        reports("NetworkProvisioning", "NetworkContext by-hand-dfw is not there yet").await;
+        reports("NetworkProvisioning", "NetworkContext by-hand-dfw does not exist yet").await;
         let of = |kind: &str, name: &str, spec: Value| json!({
             "apiVersion": "networking.datumapis.com/v1alpha", "kind": kind,
             "metadata": { "name": name, "namespace": hub }, "spec": spec,
@@ -74,7 +74,7 @@ fn network_steps_are_reported_on_deployment_and_instance() {
         reports("NetworkProvisioning", "NetworkContext by-hand-dfw is not ready: Allocating").await;
         assert!(list(&world.dfw, "SubnetClaim", &hub).await.is_empty());
         set_status(&world.dfw, "NetworkContext", &hub, "by-hand-dfw", says("Ready", "True", "Ready")).await;
-        reports("NetworkProvisioning", "SubnetClaim by-hand-dfw-0 says nothing yet").await;
+        reports("NetworkProvisioning", "SubnetClaim by-hand-dfw-0 reports no status yet").await;
         let claim = get(&world.dfw, "SubnetClaim", &hub, "by-hand-dfw-0").await.unwrap();
         assert_eq!(claim.data["spec"], json!({
             "subnetClass": "private", "ipFamily": "IPv4", "networkContext": { "name": "by-hand-dfw" }, "location": { "name": "dfw-1" },
@@ -83,7 +83,7 @@ fn network_steps_are_reported_on_deployment_and_instance() {
         let mut status = says("Ready", "True", "Ready");
         status["subnetRef"] = json!({ "name": "sub" });
         set_status(&world.dfw, "SubnetClaim", &hub, "by-hand-dfw-0", status).await;
-        reports("NetworkProvisioning", "Subnet sub is not there yet").await;
+        reports("NetworkProvisioning", "Subnet sub does not exist yet").await;
         apply(&world.dfw, of("Subnet", "sub", json!({ "networkContext": { "name": "by-hand-dfw" } }))).await;
         set_status(&world.dfw, "Subnet", &hub, "sub", says("Ready", "True", "Ready")).await;
         ready(world, &ns, "web", 1).await;

@@ -16,8 +16,8 @@ pub(super) const ROWS: [(&str, &[Panel]); 7] = [
 
 const WAITING: &[Panel] = &[
     (
-        "Deployments kept from their city",
-        "By reason, and by who can mend it; the condition Federated of each says more",
+        "Blocked deployments",
+        "By reason, and by who has to act; the condition Federated of each has the details",
         "short",
         &[(
             "sum by (reason, waits_for) (compute_federation_blocked_deployments{$target})",
@@ -47,16 +47,13 @@ const WAITING: &[Panel] = &[
     ),
     (
         "Left behind on the hub",
-        "Namespaces of vanished projects, deletions that wait, Instances without a place, policies that gave up waiting",
+        "Namespaces of deleted projects, paused deletions, Instances that cannot be shown, policies that gave up waiting",
         "short",
         &[
             ("sum(compute_federation_stranded_namespaces{$target})", "stranded namespaces"),
             ("sum by (cluster) (compute_federation_left_on_clusters{$target})", "still on {{cluster}}"),
-            (
-                "sum(increase(compute_federation_works_removed_total{$target}[$__rate_interval]))",
-                "forgotten Works, removed",
-            ),
-            ("sum by (plane) (compute_deletions_paused{$target})", "deletions wait: {{plane}}"),
+            ("sum(increase(compute_federation_works_removed_total{$target}[$__rate_interval]))", "removed Works"),
+            ("sum by (plane) (compute_deletions_paused{$target})", "deletions paused: {{plane}}"),
             ("sum by (reason) (compute_federation_quarantined_objects{$target})", "quarantined: {{reason}}"),
             (
                 "sum(increase(compute_federation_guard_given_up_total{$target}[$__rate_interval]))",
@@ -64,7 +61,7 @@ const WAITING: &[Panel] = &[
             ),
             (
                 "sum(increase(compute_federation_bindings_reaped_total{$target}[$__rate_interval]))",
-                "bindings without companion, removed",
+                "removed bindings without companion",
             ),
         ],
     ),
@@ -72,14 +69,14 @@ const WAITING: &[Panel] = &[
 
 const SWEEPS: &[Panel] = &[
     (
-        "Ends of sweeps",
-        "By how they ended: some of the work failed, or the hub was not known",
+        "Finished sweeps",
+        "By result: some of the work failed, or the state of the hub was unknown",
         "short",
         &[("sum by (result) (increase(compute_sweeps_total{$target}[$__rate_interval]))", "{{result}}")],
     ),
     (
         "The last sweep",
-        "How long it took, and how long ago it ended; only one that leads sweeps",
+        "How long it took, and how long ago it ended; only the leader sweeps",
         "s",
         &[
             ("max by (pod) (compute_sweep_last_duration_seconds{$target})", "{{pod}} took"),
@@ -88,7 +85,7 @@ const SWEEPS: &[Panel] = &[
     ),
     (
         "Collected companions",
-        "Copies of ConfigMaps and Secrets that left the hub with their last user",
+        "Copies of ConfigMaps and Secrets deleted from the hub because they were unused",
         "short",
         &[("sum by (kind) (increase(compute_companions_collected_total{$target}[$__rate_interval]))", "{{kind}}")],
     ),
@@ -97,7 +94,7 @@ const SWEEPS: &[Panel] = &[
 const DATA: &[Panel] = &[
     (
         "Companions in the cells",
-        "Copies of ConfigMaps and Secrets that deployments of each cell expect, and those that are there",
+        "Copies of ConfigMaps and Secrets that deployments of each cell expect, and those that exist",
         "short",
         &[
             ("sum by (pod) (compute_referenced_data_companions_expected{$target})", "{{pod}} expected"),
@@ -132,7 +129,7 @@ const DATA: &[Panel] = &[
 
 const CITIES: &[Panel] = &[
     (
-        "Cities that are to leave a cluster",
+        "Cities that have to leave a cluster",
         "Drains by state, and clusters that hold a city without its label",
         "short",
         &[
@@ -142,7 +139,7 @@ const CITIES: &[Panel] = &[
     ),
     (
         "City policies",
-        "By how far they are on their way from claims to dependencies; refused is 1 while Karmada does not bring those",
+        "By phase of the migration from claims to dependencies; refused is 1 while Karmada does not propagate dependencies",
         "short",
         &[
             ("sum by (phase) (compute_federation_policies{$target})", "{{phase}}"),
@@ -151,7 +148,7 @@ const CITIES: &[Panel] = &[
         ],
     ),
     (
-        "Taken over",
+        "Fields taken over",
         "Objects with fields taken over from another field manager",
         "short",
         &[(
@@ -164,25 +161,25 @@ const CITIES: &[Panel] = &[
 const QUOTA: &[Panel] = &[
     (
         "Instances without an answer",
-        "By reason; they do not start, or do not go, before they have one",
+        "By reason; without an answer they are neither started nor deleted",
         "short",
         &[("sum by (reason) (compute_quota_unanswered_instances{$target})", "{{reason}}")],
     ),
     (
-        "Looks that gave no answer",
-        "By reason; Instances wait meanwhile",
+        "Failed evaluations of quota",
+        "By reason; the Instances wait",
         "short",
         &[("sum by (reason) (increase(compute_quota_eval_failures_total{$target}[$__rate_interval]))", "{{reason}}")],
     ),
     (
         "Claims left behind",
-        "ResourceClaims whose project could not be reached when their Instance went",
+        "ResourceClaims whose project could not be reached when their Instance was deleted",
         "short",
         &[("sum(increase(compute_quota_claim_orphaned_total{$target}[$__rate_interval]))", "orphaned")],
     ),
     (
-        "Quota counted",
-        "1 where Instances wait for quota",
+        "Quota enforced",
+        "1 if Instances wait for quota",
         "short",
         &[("max by (pod) (compute_quota_enforcement_enabled{$target})", "{{pod}}")],
     ),
@@ -191,7 +188,7 @@ const QUOTA: &[Panel] = &[
 const WORK: &[Panel] = &[
     (
         "Reconciles",
-        "A second, by controller",
+        "Per second, by controller",
         "ops",
         &[(
             "sum by (controller) (rate(controller_runtime_reconcile_total{$target}[$__rate_interval]))",
@@ -200,7 +197,7 @@ const WORK: &[Panel] = &[
     ),
     (
         "Failed reconciles",
-        "A second, by controller and class of the error",
+        "Per second, by controller and class of the error",
         "ops",
         &[(
             "sum by (controller, class) (rate(controller_runtime_reconcile_errors_total{$target}[$__rate_interval]))",
@@ -223,16 +220,16 @@ const WORK: &[Panel] = &[
         &[("max by (name) (workqueue_depth{$target})", "{{name}}")],
     ),
     (
-        "Keys that came, and that came back",
-        "A second, by queue: those that became ready, and those put back to be looked at later",
+        "Keys added and requeued",
+        "Per second, by queue: those that became ready, and those queued again for later",
         "ops",
         &[
-            ("sum by (name) (rate(workqueue_adds_total{$target}[$__rate_interval]))", "{{name}} came"),
-            ("sum by (name) (rate(workqueue_retries_total{$target}[$__rate_interval]))", "{{name}} came back"),
+            ("sum by (name) (rate(workqueue_adds_total{$target}[$__rate_interval]))", "{{name}} added"),
+            ("sum by (name) (rate(workqueue_retries_total{$target}[$__rate_interval]))", "{{name}} requeued"),
         ],
     ),
     (
-        "How long keys wait, and are worked on",
+        "How long keys wait, and are processed",
         "99th percentile by queue",
         "s",
         &[
@@ -242,13 +239,13 @@ const WORK: &[Panel] = &[
             ),
             (
                 "histogram_quantile(0.99, sum by (le, name) (rate(workqueue_work_duration_seconds_bucket{$target}[$__rate_interval])))",
-                "{{name}} is worked on",
+                "{{name}} is processed",
             ),
         ],
     ),
     (
         "Workers",
-        "Reconciles under way, and how many a controller may make at a time",
+        "Reconciles in progress, and the maximum of each controller",
         "short",
         &[
             ("max by (controller) (controller_runtime_active_workers{$target})", "{{controller}}"),
@@ -257,13 +254,13 @@ const WORK: &[Panel] = &[
     ),
     (
         "Requests",
-        "A second, by the kind of API server and what it answered",
+        "Per second, by the kind of API server and HTTP code",
         "ops",
         &[("sum by (host, code) (rate(rest_client_requests_total{$target}[$__rate_interval]))", "{{host}} {{code}}")],
     ),
     (
         "How long API servers take",
-        "99th percentile by the kind of API server and verb, to the beginning of the answer",
+        "99th percentile by the kind of API server and verb, until the answer begins",
         "s",
         &[(
             "histogram_quantile(0.99, sum by (le, host, verb) (rate(rest_client_request_duration_seconds_bucket{$target}[$__rate_interval])))",
@@ -272,12 +269,12 @@ const WORK: &[Panel] = &[
     ),
     (
         "Writes",
-        "A second, by control plane and kind; nothing is written while nothing changes",
+        "Per second, by control plane and kind; nothing is written while nothing changes",
         "ops",
         &[("sum by (plane, kind) (rate(compute_writes_total{$target}[$__rate_interval]))", "{{plane}} {{kind}}")],
     ),
     (
-        "Taken back",
+        "Reverted writes",
         "Objects in which another client repeatedly reverts writes, by controller",
         "short",
         &[("sum by (controller) (compute_contested_objects{$target})", "{{controller}}")],
@@ -287,7 +284,7 @@ const WORK: &[Panel] = &[
 const PROCESSES: &[Panel] = &[
     (
         "Failing watches",
-        "Failed attempts a second, and watches replaced because they went silent",
+        "Failed attempts per second, and watches replaced because they went silent",
         "ops",
         &[
             (
@@ -318,7 +315,7 @@ const PROCESSES: &[Panel] = &[
     ),
     (
         "Certificates",
-        "How long each is still good, in the pod where it ends first",
+        "Time until each expires, in the pod where it expires first",
         "s",
         &[(
             "min by (certificate) (compute_certificate_expiration_timestamp_seconds{$target}) - time()",
@@ -326,23 +323,23 @@ const PROCESSES: &[Panel] = &[
         )],
     ),
     (
-        "Processors",
-        "Cores that a process takes",
+        "CPU",
+        "Cores that each process uses",
         "short",
         &[("sum by (pod) (rate(process_cpu_seconds_total{$target}[$__rate_interval]))", "{{pod}}")],
     ),
     (
         "Memory",
-        "What a process has, and its address space",
+        "Resident and virtual memory of each process",
         "bytes",
         &[
             ("max by (pod) (process_resident_memory_bytes{$target})", "{{pod}}"),
-            ("max by (pod) (process_virtual_memory_bytes{$target})", "{{pod}} address space"),
+            ("max by (pod) (process_virtual_memory_bytes{$target})", "{{pod}} virtual"),
         ],
     ),
     (
         "Files and age",
-        "Open files, how many there may be, and how long the process has run, in hours",
+        "Open files, their maximum, and the uptime of the process in hours",
         "short",
         &[
             ("max by (pod) (process_open_fds{$target})", "{{pod}} open"),

@@ -172,7 +172,7 @@ impl<'a> Missing<'a> {
         let is_change = *what == Repair::Change;
         let absence = if silent && before && !is_change { Absence::Lost } else { Absence::Pending };
         if silent && !before && !is_change {
-            why.message.push_str("; it has not been there before: Karmada may not have got to it yet");
+            why.message.push_str("; it was never delivered: Karmada may not have processed it yet");
         }
         Some(Self { what, cause: why, absence })
     }

@@ -172,7 +172,7 @@ impl Brought<'_> {
     pub(super) fn suspended(&self, on: &[String]) -> Option<Note> {
         let cluster = on.iter().find(|cluster| self.suspension.stops_dispatching(cluster))?;
         let message = format!(
-            "Cluster {cluster} has it as it was: spec.suspension of {} keeps every change from there until it is resumed",
+            "Cluster {cluster} has an earlier version: spec.suspension of {} blocks every change until it is resumed",
             self.at
         );
         Some(Note::new(Reason::PropagationSuspended, message))

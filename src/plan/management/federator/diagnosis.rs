@@ -51,13 +51,13 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     if let Some(other) = other_policy(evidence, &own_policy) {
         let claimed = evidence.copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy);
         let advice = if claimed.is_some_and(|policy| CityPolicyName::parse(policy).is_some()) {
-            "until this operator has made it again in its city; leave the policy, which others need"
+            "the operator recreates it in its city; keep the policy, which others need"
         } else {
             "remove that policy, or its selector"
         };
         let text = format!(
-            "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: it goes where that policy \
-             sends it; {advice}"
+            "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: that policy decides where \
+             it is sent; {advice}"
         );
         return blocked(Gap::stated(Reason::ClaimedByAnotherPolicy, text));
     }
@@ -66,13 +66,14 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
         // The policy may exist: then the hub rejects the change by which it would select this deployment.
         if let Some(why) = &karmada.policy_trouble {
-            let text = format!("PropagationPolicy {namespace}/{own_policy}, which is to bring it to its city: {why}");
+            let text =
+                format!("PropagationPolicy {namespace}/{own_policy}, which must propagate it to its city: {why}");
             return blocked(Gap::stated(Reason::HubRefused, text));
         }
         let text = if karmada.policy_lives {
             format!("Karmada has no ResourceBinding {namespace}/{binding_name} for it")
         } else {
-            format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
+            format!("PropagationPolicy {namespace}/{own_policy} does not exist yet")
         };
         let lost = karmada.policy_lives.then_some(Repair::Copy);
         return blocked(Gap::silent(Reason::BindingMissing, text, lost));
@@ -93,7 +94,8 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         Delivery::Delivered { .. } if !is_of_latest(evidence, binding) => {
             let on = binding.clusters.join(", ");
             let text = format!(
-                "{what} is on Cluster {on} as it was: its last change is not in {at} yet, Karmada has not got to it"
+                "{what} on Cluster {on} is an earlier version: its last change is not in {at} yet, Karmada has not \
+                 processed it"
             );
             blocked(Gap::silent(Reason::NotApplied, text, Some(Repair::Change)))
         }
@@ -135,10 +137,10 @@ fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
         (cluster.city.as_ref() != Some(evidence.city)).then_some((name, &cluster.city))
     });
     let (name, label) = strange?;
-    let carries = label.as_ref().map_or("does not carry it".to_owned(), |city| format!("says {city}"));
+    let carries = label.as_ref().map_or("is missing".to_owned(), |city| format!("is {city}"));
     let message = format!(
-        "Cluster {name} has it, but its label {}, which should be {}, {carries}: put the label back, or annotate the \
-         Cluster with {}=true to move the city",
+        "Cluster {name} has it, but its label {}, which must be {}, {carries}: restore the label, or annotate the Cluster \
+         with {}=true to move the city",
         label::TOPOLOGY_CITY,
         evidence.city,
         annotation::DRAIN
@@ -221,16 +223,16 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     if is_to_come(evidence, binding)
         && !expected.iter().all(|data_ref| binding.dependencies.iter().flatten().any(|known| known == data_ref))
     {
-        return Some(format!("{at} does not list all yet that it depends on: Karmada has not got to it"));
+        return Some(format!("{at} does not list all dependencies yet: Karmada has not processed it"));
     }
     let known = match &*binding.dependencies {
         None if !binding.distributed => {
             // Without the script, Karmada looks the same as without the feature gate.
             return Some(format!(
-                "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
-                 karmada-controller-manager, and see that the ResourceInterpreterCustomization workloaddeployment of \
-                 config/components/federation is there; what waits already is taken up when \
-                 karmada-controller-manager starts anew, or when the operator has it looked at again after a while"
+                "{at} is not processed by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
+                 karmada-controller-manager, and check that the ResourceInterpreterCustomization workloaddeployment of \
+                 config/components/federation exists. Karmada retries waiting objects when karmada-controller-manager \
+                 restarts, or when the operator requests it after a while"
             ));
         }
         None => &[][..],
@@ -240,8 +242,8 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     (!unknown.is_empty()).then(|| {
         format!(
             "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
-             dependencyInterpretation fails; apply config/components/federation to the hub. Karmada looks again when \
-             karmada-controller-manager starts anew, or when the operator has it look after a while",
+             dependencyInterpretation fails; apply config/components/federation to the hub. Karmada retries when \
+             karmada-controller-manager restarts, or when the operator requests it after a while",
             resolve::list(&unknown)
         )
     })
@@ -307,9 +309,9 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
             .and_then(|companion| facts::claimant(companion.policy.as_deref(), companion.cluster_policy.as_deref()));
         let by = by.unwrap_or_else(|| "no policy".to_owned());
         let text = format!(
-            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: while policies claim, it goes \
-             to one city alone; use a copy of it under another name here. Data shared by several cities has to follow its \
-             deployments: compute-operator migration status says what keeps it from that"
+            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: while policies claim data, \
+             it is sent to one city only; use a copy under another name here. To share data between cities, migrate to \
+             dependencies: compute-operator migration status shows what blocks the migration"
         );
         return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of_data();
     }
@@ -320,13 +322,13 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
 fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Option<Gap> {
     let (ok, why, message) = match &*binding.scheduled {
         Some(condition) => (condition.succeeded, condition.reason.as_str(), condition.message.as_str()),
-        None => (false, "", "Karmada's scheduler has not looked at it"),
+        None => (false, "", "Karmada's scheduler has not processed it"),
     };
     if ok && !binding.clusters.is_empty() {
         return None;
     }
     if binding.suspension.stops_scheduling() {
-        let text = format!("spec.suspension.scheduling of {at} keeps it from being scheduled until it is resumed");
+        let text = format!("spec.suspension.scheduling of {at} blocks scheduling until it is resumed");
         return Some(Gap::stated(Reason::PropagationSuspended, text));
     }
     let city = evidence.city;
@@ -334,7 +336,7 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
     let clusters = evidence.karmada.clusters.iter();
     let mut candidates = clusters.filter(|(_, cluster)| cluster.city.as_ref() == Some(city)).peekable();
     if candidates.peek().is_none() {
-        let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
+        let text = format!("no Cluster has the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
         return Some(Gap::stated(Reason::NoClusterForCity, text));
     }
     let candidates: Vec<_> = candidates.collect();
@@ -370,21 +372,21 @@ fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lo
     let silent = applied.is_none_or(|applied| applied.as_ref().is_err_and(String::is_empty));
     match (state, applied) {
         (None, _) => {
-            let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
+            let text = format!("{what} is assigned to Cluster {cluster}, which does not exist");
             Some(Gap::stated(Reason::ClusterNotReady, text))
         }
         (Some(Err(why)), _) => {
-            let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
+            let had = if applied == Some(&Ok(())) { "; all was delivered before" } else { "" };
             Some(Gap::stated(Reason::ClusterNotReady, format!("Cluster {cluster} is not ready: {why}{had}")))
         }
         (Some(Ok(())), Some(Ok(()))) => None,
         (Some(Ok(())), _) if silent && suspension.stops_dispatching(cluster) => {
-            let text = format!("spec.suspension of {at} keeps {what} from Cluster {cluster} until it is resumed");
+            let text = format!("spec.suspension of {at} blocks {what} on Cluster {cluster} until it is resumed");
             Some(Gap::stated(Reason::PropagationSuspended, text))
         }
         (Some(Ok(())), Some(Err(why))) if !silent => {
             let where_to_read = if why == facts::WITHHELD {
-                format!("; read them in the status of {at} on the hub")
+                format!("; read it in the status of {at} on the hub")
             } else {
                 String::new()
             };

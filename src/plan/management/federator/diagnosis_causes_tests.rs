@@ -85,7 +85,7 @@ fn deployment_without_a_usable_cluster_is_reported() {
                 w.clusters.get_mut("cell-dfw").unwrap().ready = Err("ClusterNotReachable".into());
             },
             "ClusterNotReady",
-            &["had all before"],
+            &["all was delivered before"],
             false,
         ),
     ]);
@@ -131,7 +131,7 @@ fn deployment_blocked_by_cluster_or_policy_is_reported() {
                 w.copy.annotations_mut().insert(annotation::POLICY_NAME.into(), "city-ord".into());
             },
             "ClaimedByAnotherPolicy",
-            &["PropagationPolicy city-ord, not by city-dfw", "leave the policy"],
+            &["PropagationPolicy city-ord, not by city-dfw", "keep the policy"],
             false,
         ),
         (
@@ -227,7 +227,7 @@ fn removed_object_is_reported_with_its_repair() {
                 w.policy = false;
             },
             "BindingMissing",
-            &["PropagationPolicy ns-1/city-dfw is not there"],
+            &["PropagationPolicy ns-1/city-dfw does not exist"],
             false,
         ),
         (

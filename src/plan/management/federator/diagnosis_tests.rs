@@ -169,7 +169,7 @@ fn missing_companion_that_was_lost_is_reported_first() {
     let attached = many.bindings.get_mut("db-secret").unwrap();
     attached.applied = [("cell-dfw".to_owned(), Err(facts::WITHHELD.to_owned()))].into();
     assert!(
-        reported(&many).0.ends_with("; read them in the status of ResourceBinding ns-1/db-secret on the hub"),
+        reported(&many).0.ends_with("; read it in the status of ResourceBinding ns-1/db-secret on the hub"),
         "{:?}",
         reported(&many)
     );
@@ -329,7 +329,7 @@ fn change_that_karmada_has_not_applied_is_not_delivered() {
         panic!()
     };
     assert_eq!(cause.reason, Reason::NotApplied);
-    assert!(cause.message.contains("is on Cluster cell-dfw as it was"), "{}", cause.message);
+    assert!(cause.message.contains("on Cluster cell-dfw is an earlier version"), "{}", cause.message);
     assert!(
         matches!(delivery(7, Some(8), false), Delivery::Blocked { data: true, silent: true, .. }),
         "no setting is reported"
@@ -422,7 +422,7 @@ fn suspended_object_is_reported_and_not_repaired() {
     let mut there = world();
     there.bindings.get_mut(PARENT).unwrap().suspension = all.into();
     let Delivery::Delivered { note: Some(note), .. } = judge(&there) else { panic!() };
-    assert!(note.reason == "PropagationSuspended" && note.message.contains("has it as it was"), "{note:?}");
+    assert!(note.reason == "PropagationSuspended" && note.message.contains("has an earlier version"), "{note:?}");
 }
 
 #[path = "diagnosis_causes_tests.rs"]

@@ -311,7 +311,7 @@ fn repair(
     if observed.blocked.as_ref().is_some_and(|blocked| blocked.repairs > 0) {
         return steps;
     }
-    let text = format!("{what} was touched on the hub, so that Karmada makes anew what is missing of it");
+    let text = format!("{what} was touched on the hub, so that Karmada recreates what is missing");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     steps.push(Step::Local(event::on(&*observed.deployment, status::CONTROLLER, &note, now)));
     steps

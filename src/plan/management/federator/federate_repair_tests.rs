@@ -55,7 +55,7 @@ fn saying(status: &str, reason: &str, message: &str) -> Value {
 }
 
 fn propagated() -> Value {
-    let mut status = saying("True", "Propagated", "cell-dfw has what the hub was given");
+    let mut status = saying("True", "Propagated", "Applied on cell-dfw");
     status["lastDelivery"] = json!({ "copyUID": "c1", "clusters": ["cell-dfw"], "time": "1970-01-01T00:00:10Z" });
     status
 }
@@ -66,7 +66,7 @@ fn deployment_never_delivered_is_reported_and_not_repaired() {
     let first = plan(&new, NOW);
     assert_eq!((touches(&first), events(&first)), (0, Vec::new()), "there may be thousands of them");
     let federated = federated(&first).unwrap();
-    assert!(federated["message"].as_str().unwrap().contains("it has not been there before"), "{federated}");
+    assert!(federated["message"].as_str().unwrap().contains("it was never delivered"), "{federated}");
     // After a restart, only the object holds the state. Nothing more happens.
     let again = plan(&unbound(status_of(&first)), NOW);
     assert_eq!(format!("{:?}", again.steps), "[]");
@@ -156,7 +156,7 @@ fn data_not_yet_listed_by_the_copy_is_neither_ready_nor_late() {
         let companions = BTreeMap::new();
         let view = status::View { deployment: &wd, copy: Some(&copy), data: &data, companions: &companions };
         let writes = status::plan(&view, Some(&delivered), overdue, None, NOW);
-        let ready = writes.iter().any(|write| format!("{:?}", write.op).contains("are materialised"));
+        let ready = writes.iter().any(|write| format!("{:?}", write.op).contains("Secrets are in place"));
         assert_eq!(ready, expected.is_none(), "{listed}");
     }
 }

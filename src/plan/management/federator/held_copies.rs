@@ -40,7 +40,7 @@ impl HeldCopies {
             };
             match patience.saturating_sub(going.lasted(now)) {
                 Duration::ZERO => {
-                    held.push(format!("that of {data_ref} has {}", holders(&going.finalizers)));
+                    held.push(format!("{data_ref} has {}", holders(&going.finalizers)));
                 }
                 left => told_in = Some(told_in.map_or(left, |sooner| sooner.min(left))),
             }
@@ -49,7 +49,7 @@ impl HeldCopies {
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let named = held.iter().take(MAX_NAMED_IN_MESSAGE).map(String::as_str).collect::<Vec<_>>().join("; ");
         let told = (!held.is_empty())
-            .then(|| format!("a copy on the hub is to be made anew, and the old one cannot go: {named}{more}"));
+            .then(|| format!("a copy on the hub must be recreated, and its deletion is blocked: {named}{more}"));
         Self { told, told_in }
     }
 }
@@ -65,7 +65,7 @@ pub fn tell(
 ) -> Option<Write<Hub>> {
     let going = facts.going.as_deref().filter(|going| going.lasted(now) >= patience)?;
     let text = format!(
-        "this copy is deleted and stays, with what it holds, on the hub and perhaps in cells: it has {}",
+        "this copy is terminating, and its data remains on the hub and perhaps in cells: it has {}",
         holders(&going.finalizers)
     );
     let note = Note { severity: Severity::Warning, reason: Reason::HubCopyHeld, action: "Sweeping", text: &text };

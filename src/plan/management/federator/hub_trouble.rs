@@ -194,32 +194,34 @@ fn verdict(
     let recorded = deployment.status.as_ref().and_then(|status| status.last_delivery.as_ref());
     let last = last_known(last_delivery.or(recorded));
     let text = match cause {
-        Cause::Unavailable if deleting => format!("it waits for the hub, which does not answer: {words}"),
-        Cause::Unavailable => format!("what becomes of it is not known, for the hub does not answer: {words}{last}"),
+        Cause::Unavailable if deleting => format!("deletion waits for the hub, which does not answer: {words}"),
+        Cause::Unavailable => format!("status is unknown because the hub does not answer: {words}{last}"),
         Cause::Refused if deleting => {
-            format!("its copy stays, for the hub refuses what is needed to remove it: {words}")
+            format!("its copy remains because the hub refuses its removal: {words}")
         }
-        Cause::Refused => format!("the hub refuses what is needed for it: {words}{last}"),
+        Cause::Refused => format!("the hub refuses this deployment: {words}{last}"),
         Cause::NamespaceTerminating => {
-            format!("its namespace on the hub is being deleted, and made anew after that: {words}")
+            format!("its namespace on the hub is being deleted, and then recreated: {words}")
         }
-        Cause::CopyHeld if deleting => format!("it stays until its copy on the hub is gone: {words}"),
-        Cause::CopyHeld => format!("its copy on the hub is being deleted, and made anew after that: {words}"),
+        Cause::CopyHeld if deleting => format!("deletion waits until its copy on the hub is deleted: {words}"),
+        Cause::CopyHeld => format!("its copy on the hub is being deleted, and then recreated: {words}"),
         Cause::LimitExceeded => {
-            format!("{words}. Its copy on the hub is neither created nor changed; what runs keeps running")
+            format!("{words}. Its copy on the hub is neither created nor changed; running instances are not affected")
         }
-        Cause::RateLimited => "large deployments of a namespace are brought to the hub one after another, and others of this namespace \
-             come first. What runs keeps running. It goes on by itself; with fewer variables, which may stand in a ConfigMap or Secret, \
-             it would not wait"
-            .to_owned(),
+        Cause::RateLimited => {
+            "large deployments of a namespace are written to the hub one after another, and others of \
+             this namespace come first. Running instances are not affected. The wait ends by itself; to avoid it, move \
+             variables to a ConfigMap or Secret"
+                .to_owned()
+        }
         Cause::ProjectRefused if deleting => {
             format!(
-                "the project's API server does not take the removal of this operator's finalizer, so it stays: {words}"
+                "the project's API server rejects the removal of this operator's finalizer, which blocks deletion: {words}"
             )
         }
         Cause::ProjectRefused => format!(
-            "the project's API server does not take what this operator writes on this deployment. Its changes do not reach the \
-             hub, and what runs is not affected. Mend what the API server names: {words}{last}"
+            "the project's API server rejects what this operator writes on this deployment. Its changes do not reach the \
+             hub. Running instances are not affected. Fix what the API server reports: {words}{last}"
         ),
     };
     let same = |before: &&Condition| {
@@ -238,7 +240,7 @@ fn verdict(
 /// Names the clusters of the last delivery, if there was one.
 fn last_known(delivery: Option<&LastDelivery>) -> String {
     let clusters = delivery.map(|delivery| delivery.clusters.join(", ")).filter(|clusters| !clusters.is_empty());
-    clusters.map_or_else(String::new, |clusters| format!("; it was delivered last to {clusters}"))
+    clusters.map_or_else(String::new, |clusters| format!("; it was last delivered to {clusters}"))
 }
 
 /// Returns the condition of a deployment with a problem of this module.
@@ -264,7 +266,7 @@ pub(crate) fn notes<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment
     let away = all.iter().any(|(_, c)| c.reason() == Reason::HubUnavailable);
     let other = all.iter().filter(|(_, c)| c.reason() != Reason::HubUnavailable).min_by_key(|(name, _)| name.clone());
     let other = other.map(|(name, c)| format!("; {name}: {}", c.message));
-    let away = away.then(|| "; the hub does not answer, and this is what was last heard".to_owned());
+    let away = away.then(|| "; the hub does not answer, and this is the last known status".to_owned());
     let notes: String = away.into_iter().chain(other).collect();
     (!notes.is_empty()).then_some(notes)
 }
@@ -282,8 +284,8 @@ pub fn copy_words(copy: &WorkloadDeployment) -> String {
 /// Describes a copy that no watch shows.
 pub fn hidden_words(namespace: &str, name: &str) -> String {
     format!(
-        "WorkloadDeployment {namespace}/{name} is there without the label {}, so that it cannot be told whose it is: put \
-         the label back, or delete it",
+        "WorkloadDeployment {namespace}/{name} exists without the label {}, so its project is unknown: restore the label, \
+         or delete it",
         label::UPSTREAM_NAMESPACE
     )
 }
@@ -291,8 +293,8 @@ pub fn hidden_words(namespace: &str, name: &str) -> String {
 /// Describes a copy that cannot be read.
 pub fn unreadable_words(namespace: &str, name: &str) -> String {
     format!(
-        "WorkloadDeployment {namespace}/{name} is there and this operator cannot read it: mend it, or delete it if nobody needs \
-         what it runs"
+        "WorkloadDeployment {namespace}/{name} exists and this operator cannot read it: fix it, or delete it if its \
+         instances are not needed"
     )
 }
 

@@ -56,7 +56,7 @@ fn reported(plan: &Decided) -> (Option<Value>, Option<String>) {
     (condition, event)
 }
 
-const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "cell-dfw has what the hub was given");
+const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "Applied on cell-dfw");
 
 #[test]
 fn hub_problem_is_reported_with_its_message_after_its_grace() {
@@ -68,36 +68,30 @@ fn hub_problem_is_reported_with_its_message_after_its_grace() {
             4,
             16,
             "Unknown",
-            "what becomes of it is not known, for the hub does not answer: words; it was delivered last to cell-dfw",
+            "status is unknown because the hub does not answer: words; it was last delivered to cell-dfw",
         ),
-        (Unavailable, true, 4, 16, "Unknown", "it waits for the hub, which does not answer: words"),
-        (
-            Refused,
-            false,
-            4,
-            5,
-            "False",
-            "the hub refuses what is needed for it: words; it was delivered last to cell-dfw",
-        ),
-        (Refused, true, 4, 5, "False", "its copy stays, for the hub refuses what is needed to remove it: words"),
+        (Unavailable, true, 4, 16, "Unknown", "deletion waits for the hub, which does not answer: words"),
+        (Refused, false, 4, 5, "False", "the hub refuses this deployment: words; it was last delivered to cell-dfw"),
+        (Refused, true, 4, 5, "False", "its copy remains because the hub refuses its removal: words"),
         (
             NamespaceTerminating,
             false,
             4,
             5,
             "False",
-            "its namespace on the hub is being deleted, and made anew after that: words",
+            "its namespace on the hub is being deleted, and then recreated: words",
         ),
-        (CopyHeld, false, 4, 5, "False", "its copy on the hub is being deleted, and made anew after that: words"),
-        (CopyHeld, true, 119, 120, "False", "it stays until its copy on the hub is gone: words"),
+        (CopyHeld, false, 4, 5, "False", "its copy on the hub is being deleted, and then recreated: words"),
+        (CopyHeld, true, 119, 120, "False", "deletion waits until its copy on the hub is deleted: words"),
         (
             ProjectRefused,
             false,
             19,
             20,
             "False",
-            "the project's API server does not take what this operator writes on this deployment. Its changes do not reach the \
-             hub, and what runs is not affected. Mend what the API server names: words; it was delivered last to cell-dfw",
+            "the project's API server rejects what this operator writes on this deployment. Its changes do not reach the \
+             hub. Running instances are not affected. Fix what the API server reports: words; it was last delivered to \
+             cell-dfw",
         ),
         (
             ProjectRefused,
@@ -105,7 +99,7 @@ fn hub_problem_is_reported_with_its_message_after_its_grace() {
             19,
             20,
             "False",
-            "the project's API server does not take the removal of this operator's finalizer, so it stays: words",
+            "the project's API server rejects the removal of this operator's finalizer, which blocks deletion: words",
         ),
     ] {
         let wd = deployment(Some(DELIVERED), deleting);
@@ -137,8 +131,8 @@ fn hub_problem_is_reported_with_its_message_after_its_grace() {
 #[test]
 fn hub_problem_that_does_not_change_is_not_written_again() {
     let stands = |status, reason, message| deployment(Some((status, reason, message)), false);
-    let away = "what becomes of it is not known, for the hub does not answer: one";
-    let refused = "the hub refuses what is needed for it: apply: quota: used 5";
+    let away = "status is unknown because the hub does not answer: one";
+    let refused = "the hub refuses this deployment: apply: quota: used 5";
     for (wd, problem, written) in [
         // An outage passes through several errors. A restarted manager remembers none of them.
         (stands("Unknown", "HubUnavailable", away), trouble(Cause::Unavailable, "another", 60), false),

@@ -131,12 +131,12 @@ pub fn spread(uid: &str) -> f64 {
 
 /// Returns the verdict for `Federated` if these clusters have the deployment.
 pub fn delivered(clusters: &[String]) -> Verdict {
-    Verdict::yes(Reason::Propagated, format!("{} has what the hub was given", clusters.join(", ")))
+    Verdict::yes(Reason::Propagated, format!("Applied on {}", clusters.join(", ")))
 }
 
 /// Returns the verdict for data if all of its companions are in place.
 pub fn materialised(count: usize) -> Verdict {
-    Verdict::yes(Reason::Ready, format!("All {count} referenced companion(s) are materialised"))
+    Verdict::yes(Reason::Ready, format!("All {count} ConfigMaps and Secrets are in place"))
 }
 
 /// An object that Karmada lost, or never had.

@@ -56,10 +56,10 @@ pub struct Unshown {
 impl Unshown {
     /// Returns the note that `Federated` adds to a delivery.
     pub(super) fn note(&self) -> Note {
-        let more = if self.count > 1 { format!(", nor {} more", self.count - 1) } else { String::new() };
+        let more = if self.count > 1 { format!(" and {} more", self.count - 1) } else { String::new() };
         let message = format!(
-            "the project's API server does not take Instance {}{more}. The Instances run, and the project does not show them. \
-             The owner of the project must mend what its API server says: {}",
+            "the project's API server rejects Instance {}{more}. The Instances run, and the project does not show them. \
+             The owner of the project must fix what its API server reports: {}",
             self.first, self.words
         );
         Note::new(Reason::InstancesNotShown, message)

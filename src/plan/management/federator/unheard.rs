@@ -85,7 +85,7 @@ pub(super) fn verdict(
         return None;
     }
     let Some(cause) = unanswered(finding).filter(|_| lasts || before.is_some()) else { return before };
-    let text = format!("nothing is heard of its instances: {}", cause.message);
+    let text = format!("the state of its instances is unknown: {}", cause.message);
     Some(Verdict::unknown(Reason::ClusterNotReady, text))
 }
 
@@ -139,12 +139,12 @@ mod tests {
         let delivered = Delivery::Delivered { on: vec!["c".into()], note: None };
         for (wd, finding, lasts, message) in [
             (&heard, Some(&away), false, None),
-            (&heard, Some(&away), true, Some("nothing is heard of its instances: Cluster c is not ready")),
+            (&heard, Some(&away), true, Some("the state of its instances is unknown: Cluster c is not ready")),
             (&heard, Some(&in_part), true, None),
             (&heard, Some(&blocked(Reason::NotApplied, false)), true, None),
             (&heard, None, true, None),
             // It is kept over a restart of the manager, which has no memory.
-            (&unheard, Some(&away), false, Some("nothing is heard of its instances: Cluster c is not ready")),
+            (&unheard, Some(&away), false, Some("the state of its instances is unknown: Cluster c is not ready")),
             (&unheard, None, false, Some("m")),
             // Another cause that blocks the deployment says nothing about its Instances.
             (&unheard, Some(&blocked(Reason::NotApplied, false)), true, Some("m")),

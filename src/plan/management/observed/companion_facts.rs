@@ -191,5 +191,5 @@ pub fn holders(finalizers: &[String]) -> String {
     if finalizers.is_empty() {
         return "no finalizer, and its API server has not removed it yet".to_owned();
     }
-    format!("the finalizers {}, which whoever set them is to remove", finalizers.join(", "))
+    format!("the finalizers {}, which their owners must remove", finalizers.join(", "))
 }

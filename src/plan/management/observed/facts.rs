@@ -103,7 +103,7 @@ pub struct BindingFacts {
 }
 
 /// Replaces a cluster's message about a rejected ConfigMap or Secret.
-pub(crate) const WITHHELD: &str = "the cluster refuses it, in words that may quote a value";
+pub(crate) const WITHHELD: &str = "the cluster refuses it, with a message that may quote a value";
 
 /// Replaces the message about a ConfigMap or Secret. Karmada repeats the cluster's answer in full, and webhooks and policies that
 /// have seen the data contribute to that answer. Conditions, Events and annotations have more readers than Secrets. An empty

@@ -91,8 +91,8 @@ pub(super) fn freed(
         return proof;
     }
     let text = format!(
-        "ResourceClaim {} was held by the cell with the uid {former}, which is no member any more or was called dead, and \
-         was deleted: whoever runs Instance {} from now on makes its own",
+        "ResourceClaim {} was deleted. The cell with the uid {former} held it, and is no longer a member or is declared \
+         dead. The cell that now runs Instance {} creates its own claim",
         claim.name_any(),
         source.name_any()
     );

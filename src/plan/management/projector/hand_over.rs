@@ -41,11 +41,11 @@ pub enum Unbound {
 impl Unbound {
     fn words(&self) -> String {
         match self {
-            Self::Unseen => "what the hub holds is not known at present".to_owned(),
-            Self::NoOwner => "the deployment that its copy on the hub belongs to is not there".to_owned(),
+            Self::Unseen => "the state of the hub is unknown at present".to_owned(),
+            Self::NoOwner => "the deployment of its copy on the hub does not exist".to_owned(),
             Self::NoBinding => "Karmada has no ResourceBinding of its deployment".to_owned(),
             Self::Clusters(count) => format!("Karmada has bound its deployment to {count} clusters"),
-            Self::Unnamed(cluster) => format!("Cluster {cluster} has no spec.id, by which Karmada tells cells apart"),
+            Self::Unnamed(cluster) => format!("Cluster {cluster} has no spec.id, which identifies the cell"),
         }
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn shown<'a>(source: Cow<'a, Instance>, bound: Result<&str, &Unbound>
         Ok(_) => "Karmada has bound its deployment to another cell".to_owned(),
         Err(unbound) => unbound.words(),
     };
-    let text = format!("the cell {asking} runs it and asks for its copy on the hub, which stays with another: {why}");
+    let text = format!("the cell {asking} runs it and requests its copy on the hub, which another cell keeps: {why}");
     let mut shown = source.into_owned();
     let conditions = shown.status.iter_mut().flat_map(|status| &mut status.conditions);
     for ready in conditions.filter(|c| c.type_ == condition::READY) {
@@ -139,7 +139,7 @@ mod tests {
             (Err(&Unbound::Unnamed("cell-dfw".into())), "Cluster cell-dfw has no spec.id"),
             (Err(&Unbound::Clusters(2)), "2 clusters"),
             (Err(&Unbound::NoBinding), "no ResourceBinding"),
-            (Err(&Unbound::NoOwner), "is not there"),
+            (Err(&Unbound::NoOwner), "does not exist"),
         ] {
             let (reason, message) = reported(bound);
             assert!(reason == "HandOverWaits" && message.contains(words), "{reason}: {message}");

@@ -79,19 +79,18 @@ impl Quarantine {
     fn text(self) -> &'static str {
         match self {
             Self::Unidentifiable => {
-                "its label meta.datumapis.com/upstream-cluster-name is missing or no project's, or it lies in another namespace than that project's"
+                "its label meta.datumapis.com/upstream-cluster-name is missing or names no project, or it is not in that \
+                 project's namespace"
             }
             Self::MissingNamespaceLabel => "its label meta.datumapis.com/upstream-namespace is missing",
             Self::MissingDeploymentName => "its label compute.datumapis.com/workload-deployment-name is missing",
-            Self::ProjectAbsent => {
-                "the project that its label meta.datumapis.com/upstream-cluster-name names is not known"
-            }
-            Self::DeploymentAbsent => "its project has no WorkloadDeployment of the name that it gives",
-            Self::PlaceTaken => "its project has an Instance of that name that somebody has made there",
+            Self::ProjectAbsent => "the project in its label meta.datumapis.com/upstream-cluster-name is unknown",
+            Self::DeploymentAbsent => "its project does not have the WorkloadDeployment that it names",
+            Self::PlaceTaken => "another user created an Instance of that name in its project",
             Self::Refused => "the project's API server refuses the copy",
             Self::Denied => {
-                "a quota, a webhook or a policy of the project does not let the copy be written, or the project's API \
-                 server answers with an error"
+                "a quota, a webhook or a policy of the project rejects the copy, or the project's API server answers with \
+                 an error"
             }
             Self::TooLarge => "it is too large. It runs on its cell as before. Make its template smaller",
         }
@@ -239,8 +238,8 @@ pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub
 pub fn tell_tenant(observed: &Observed, why: Quarantine, now: Timestamp) -> Option<Write<Project>> {
     let deployment = observed.deployment.as_deref().filter(|_| why == Quarantine::PlaceTaken)?;
     let text = format!(
-        "Instance {:?} runs and cannot be shown: somebody has made one of that name here, which is left as it is; once it is \
-         deleted the other is shown",
+        "Instance {:?} runs and cannot be shown: a user created another one of that name here, which is kept. Delete it to \
+         show the running one",
         observed.name
     );
     let note = Note { severity: Severity::Warning, reason: Reason::PlaceTaken, action: "Projecting", text: &text };

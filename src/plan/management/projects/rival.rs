@@ -22,8 +22,8 @@ pub enum Rival {
 
 impl Rival {
     /// Message for the tenant of a deployment. It does not name the other project, which the tenant must not learn.
-    pub const WORDS: &str = "the namespace there belongs to another project, whose control plane has a namespace of the same uid: \
-                             the data of one of the two was made from the other's";
+    pub const WORDS: &str = "the namespace there belongs to another project, whose control plane has a namespace of the \
+         same uid: one of the two was created from the other's data";
 }
 
 /// Known state of the project that a hub namespace names.

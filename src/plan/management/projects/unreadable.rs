@@ -20,8 +20,8 @@ const MAX_WORDS: usize = 512;
 pub fn object<P>(object: &Object, version: &ObjectVersion, why: &str, now: Timestamp) -> Write<P> {
     let why: String = why.chars().take(MAX_WORDS).collect();
     let text = format!(
-        "this operator cannot read the object, and leaves it as it is, with all that may depend on it; it was written by another \
-         version, or under another definition: {why}"
+        "this operator cannot read the object, and does not change it or what may depend on it; it was written by another \
+         version, or with another CRD: {why}"
     );
     report(object, version, &text, now)
 }
@@ -29,8 +29,8 @@ pub fn object<P>(object: &Object, version: &ObjectVersion, why: &str, now: Times
 /// Reports on a companion that its users are unknown.
 pub fn users(companion: &Object, version: &ObjectVersion, now: Timestamp) -> Write<Hub> {
     let text = format!(
-        "annotation {} is empty or cannot be read, so that nobody knows who uses this copy: it is kept; delete it to have it \
-         made anew where it is used",
+        "annotation {} is empty or cannot be read, so the users of this copy are unknown: it is kept; delete it to have it \
+         recreated where it is used",
         annotation::REFERENCED_BY
     );
     report(companion, version, &text, now)
@@ -39,8 +39,8 @@ pub fn users(companion: &Object, version: &ObjectVersion, now: Timestamp) -> Wri
 /// Reports on a hub namespace that the namespace it mirrors is unknown.
 pub fn mirrored(namespace: &Object, version: &ObjectVersion, now: Timestamp) -> Write<Hub> {
     let text = format!(
-        "labels {} and {} are gone, and no project is known whose namespace this mirrors: what it holds is kept; put them \
-         back, or delete the namespace where its project is gone",
+        "labels {} and {} are missing, so the project of this namespace is unknown: its content is kept; restore the \
+         labels, or delete the namespace if its project is deleted",
         label::UPSTREAM_CLUSTER,
         label::UPSTREAM_NAMESPACE
     );

@@ -140,7 +140,8 @@ pub fn resolve(
         let largest: Vec<String> =
             wanted.iter().take(MAX_NAMED_IN_MESSAGE).map(|(r, size)| format!("{} {size}", r.data_ref)).collect();
         let message = format!(
-            "all that it refers to has {total} bytes, {} is the limit (largest: {}): refer to less, or make it smaller",
+            "its ConfigMaps and Secrets have {total} bytes, {} is the limit (largest: {}): refer to fewer, or make them \
+             smaller",
             limits.aggregate,
             largest.join(", ")
         );
@@ -153,7 +154,7 @@ pub fn resolve(
 fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(Reason, String)> {
     let data_ref = &reference.data_ref;
     let (kind, name) = (data_ref.kind.as_str(), &text::name(&data_ref.name));
-    let asked = || format!("(asked for by {})", reference.asking());
+    let asked = || format!("(used by {})", reference.asking());
     match name_flaw(data_ref) {
         Some(NameFlaw::TooLong { limit }) => {
             let length = data_ref.name.len();
@@ -165,8 +166,8 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
         }
         Some(NameFlaw::InEveryNamespace) => {
             let text = format!(
-                "every cluster writes a ConfigMap {name} with its own content into every namespace, so that the project's cannot \
-                 be copied {}: copy it under another name",
+                "every cluster writes a ConfigMap {name} with its own content into every namespace, so the project's \
+                 cannot be copied {}: copy it under another name",
                 asked()
             );
             return Some((Reason::SourceNameTaken, text));
@@ -192,12 +193,12 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
         Source::Taken => Some((
             Reason::SourceNameTaken,
             format!(
-                "{kind} {name} cannot be copied: on the hub that name belongs to something else {}: use another name",
+                "{kind} {name} cannot be copied: another owner has that name on the hub {}: use another name",
                 asked()
             ),
         )),
         Source::Refused(why) => {
-            let text = format!("the hub takes no copy of {kind} {name} {}: {why}", asked());
+            let text = format!("the hub refuses the copy of {kind} {name} {}: {why}", asked());
             Some((Reason::SourceRefused, text))
         }
         Source::Present { size } if *size > limits.per_object => Some((
@@ -251,7 +252,7 @@ impl Data {
     pub(crate) fn until_listed_by(self, copy: &WorkloadDeployment) -> Self {
         let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
         let is_listed = self.expected.iter().flatten().all(|data_ref| listed.contains(data_ref));
-        let text = "the copy on the hub is about to name it";
+        let text = "the copy on the hub does not list it yet";
         let trouble = (!is_listed).then(|| Verdict::unknown(Reason::Resolving, text));
         Self { trouble: self.trouble.or(trouble), ..self }
     }
@@ -330,8 +331,8 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
 /// Message about a source that could not be read or copied for longer than the grace period.
 fn stale_copy_message((data_ref, why): (&DataRef, &String)) -> String {
     format!(
-        "{data_ref} is not copied to the hub. Running instances keep the content that they have. The platform, or the owner \
-         of the project, must mend what this says: {why}"
+        "{data_ref} is not copied to the hub. Running instances keep their data. The platform, or the owner of the \
+         project, must fix this: {why}"
     )
 }
 
@@ -347,7 +348,7 @@ fn copying_message(missing: &[DataRef], view: &View) -> String {
     let mut full = companions.filter(|(_, companion)| !companion.used);
     match full.find_map(|(data_ref, companion)| Some((data_ref, companion.full.as_ref()?))) {
         Some((data_ref, why)) => {
-            format!("{message}; the list of those that use {data_ref} takes no more of them: {why}")
+            format!("{message}; the list of users of {data_ref} cannot grow: {why}")
         }
         None => message,
     }

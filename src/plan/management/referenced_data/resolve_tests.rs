@@ -37,7 +37,7 @@ fn config_map_of_every_namespace_is_never_copied() {
     let resolved = |reference| resolve(&[reference], "shop", Limits::default(), &known);
     let Resolution::Refused(refusal) = resolved(asks(root.clone(), false)) else { panic!("it is copied") };
     assert_eq!(refusal.reason, Reason::SourceNameTaken);
-    assert!(refusal.message.ends_with("(asked for by volume ca): copy it under another name"), "{}", refusal.message);
+    assert!(refusal.message.ends_with("(used by volume ca): copy it under another name"), "{}", refusal.message);
     let skipped = Resolution::Complete { wanted: Vec::new(), skipped: vec![root.clone()] };
     assert_eq!(resolved(asks(root, true)), skipped);
     let secret = DataRef::secret("kube-root-ca.crt");
@@ -69,7 +69,7 @@ fn refusal_of_each_cause_names_problem_place_and_remedy() {
             &[("a", false)],
             &[("a", Source::Absent)],
             "SourceNotFound",
-            "no Secret a in namespace shop (asked for by container c: envFrom): create it",
+            "no Secret a in namespace shop (used by container c: envFrom): create it",
         ),
         (&[("a", false)], &[("a", Source::Unauthorized("forbidden".into()))], "SourceUnauthorized", "may not be read"),
         (&[("a", false)], &[("a", Source::Taken)], "SourceNameTaken", "use another name"),
@@ -165,10 +165,7 @@ fn data_with_full_list_of_users_reports_the_reason() {
             .map(|trouble| trouble.message)
     };
     let refused = message("another").unwrap();
-    assert!(
-        refused.ends_with("the list of those that use Secret/b takes no more of them: annotations are too long"),
-        "{refused}"
-    );
+    assert!(refused.ends_with("the list of users of Secret/b cannot grow: annotations are too long"), "{refused}");
     assert_eq!(message("wd"), None, "the list names this one");
 }
 
@@ -196,7 +193,7 @@ fn data_copy_held_by_finalizer_for_two_minutes_is_reported_with_the_finalizer() 
     assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
     assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
     for (finalizers, words) in [
-        (&["example.com/hold"][..], "that of Secret/b has the finalizers example.com/hold, which whoever set them"),
+        (&["example.com/hold"][..], "Secret/b has the finalizers example.com/hold, which their owners"),
         (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
     ] {
         let held = held_for(120, finalizers);

@@ -112,7 +112,7 @@ fn outcomes(observed: &Observed) -> Vec<PlacementOutcome> {
     let mut outcomes = placement::outcomes(&observed.workload, &observed.named, &observed.bound);
     if let Some(why) = &observed.locations_fail {
         for text in outcomes.iter_mut().flat_map(|outcome| &mut outcome.unavailable) {
-            *text = format!("{text}, as this operator has read them last: {why}");
+            *text = format!("{text}, as of the last successful read: {why}");
         }
     }
     outcomes
@@ -128,8 +128,8 @@ pub fn unread(
     now: Timestamp,
 ) -> Option<Write<Project>> {
     let text = format!(
-        "the project's API server does not show what this operator needs to decide on the Workload. What runs is not affected. \
-         Mend what the API server lacks or forbids: {why}"
+        "this operator cannot read what it needs for the Workload from the project's API server. Running instances are not \
+         affected. Fix what the API server lacks or forbids: {why}"
     );
     let due = timing.outlasts_grace(lasted);
     due.then(|| workload_status::blocked(workload, Verdict::unknown(Reason::ProjectRefused, text), now)).flatten()

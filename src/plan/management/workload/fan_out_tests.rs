@@ -523,7 +523,7 @@ fn workload_growing_over_a_limit_keeps_deployments_that_it_names() {
     assert_eq!(world.names(), ["web-a-dfw"], "placement b is named no more");
     assert_eq!(world.deployments["web-a-dfw"], before);
     let message = status["conditions"][0]["message"].as_str().unwrap();
-    assert!(message.ends_with("Its deployments run on and are not changed"), "{message}");
+    assert!(message.ends_with("Its deployments keep running and are not changed"), "{message}");
     assert_eq!((&status["deployments"], &status["observedGeneration"]), (&json!(1), &json!(3)));
     world.settle(&workload(&json!([placement("a", &["dfw", "ord"])])));
     assert_eq!(world.names(), ["web-a-dfw", "web-a-ord"], "back under the limit");
@@ -574,7 +574,7 @@ fn closed_city_is_reported_with_the_error_of_its_watch() {
     world.locations_fail = Some("locationbindings is forbidden".into());
     let status = world.settle(&workload(&json!([placement("p", &["dfw", "ord"])])));
     let text = status.to_string();
-    assert!(text.contains("as this operator has read them last: locationbindings is forbidden"), "{text}");
+    assert!(text.contains("as of the last successful read: locationbindings is forbidden"), "{text}");
     assert_eq!(world.names(), ["web-p-dfw"], "open cities are not affected");
 }
 

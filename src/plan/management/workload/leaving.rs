@@ -32,7 +32,7 @@ pub(super) fn plan(
     let waited = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
     let reported = ours.iter().find_map(|wd| Some((wd.name_any(), hub_trouble::standing(wd)?)));
     let verdict = if !unreadable.is_empty() {
-        let text = format!("deletion waits, for these WorkloadDeployments cannot be read: {}", named(unreadable));
+        let text = format!("deletion waits because these WorkloadDeployments cannot be read: {}", named(unreadable));
         Verdict::no(Reason::DeletionWaits, text)
     } else if let Some((name, reported)) = reported {
         Verdict::no(reported.reason(), format!("deletion waits for {name}: {}", reported.message))

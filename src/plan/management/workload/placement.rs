@@ -226,7 +226,7 @@ fn judge_city(
         (Some(false), _) => {
             outcome
                 .conflicting
-                .push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way"));
+                .push(format!("WorkloadDeployment {name:?} has another owner; it must be deleted first"));
         }
         (None, false) => outcome
             .unavailable

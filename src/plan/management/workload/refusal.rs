@@ -65,12 +65,12 @@ impl Refusal {
     /// Returns the message of the condition that reports it.
     pub(super) fn text(&self) -> String {
         match self.cause {
-            Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
-            Cause::Denied => format!("a quota, a webhook or a policy of the project does not let it: {}", self.message),
+            Cause::Forbidden => format!("the operator lacks a permission: {}", self.message),
+            Cause::Denied => format!("a quota, a webhook or a policy of the project rejects it: {}", self.message),
             Cause::Invalid => format!("a deployment was refused: {}", self.message),
             Cause::Passing { .. } => format!(
-                "the project's API server does not take {}: {}. What runs is not affected. Mend what the API server names; \
-                 the operator tries again",
+                "the project's API server rejects {}: {}. Running instances are not affected. Fix what the API server \
+                 reports; the operator retries",
                 self.object, self.message
             ),
         }

@@ -191,7 +191,7 @@ fn passing_error_is_reported_once_it_outlasts_the_grace() {
             (Some("False"), Some("ProjectRefused"))
         );
         let message = status["conditions"][0]["message"].as_str().unwrap();
-        assert!(message.contains("because") && message.contains("What runs is not affected"), "{message}");
+        assert!(message.contains("because") && message.contains("Running instances are not affected"), "{message}");
     }
     let runs = status(&observed(&[ready("web-b-lhr", "b")]), &[failing(20)]);
     assert_eq!(runs["conditions"][0]["status"], "True", "what runs is available all the same: {runs}");

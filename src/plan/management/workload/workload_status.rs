@@ -87,9 +87,9 @@ fn autoscaling(workload: &Workload) -> Option<Verdict> {
         Verdict::no(
             Reason::AutoscalingNotServed,
             format!(
-                "{}: maxReplicas or metrics ask for autoscaling, and this operator does not scale by itself: each city \
-                 begins with minReplicas, and spec.replicas of its WorkloadDeployment in the cell is left to whoever scales \
-                 it there, from minReplicas to maxReplicas",
+                "{}: maxReplicas or metrics ask for autoscaling, and this operator does not autoscale: each city starts \
+                 with minReplicas, and an autoscaler in the cell may set spec.replicas of its WorkloadDeployment, from \
+                 minReplicas to maxReplicas",
                 names.join(", ")
             ),
         )
@@ -143,14 +143,14 @@ fn placement_verdict<'a>(
     if !outcome.invalid.is_empty() {
         let kept = match deployments.count() {
             0 => "",
-            _ => " (its deployments are left as they are)",
+            _ => " (its deployments are not changed)",
         };
         return Verdict::no(Reason::InvalidPlacement, format!("{}{kept}", outcome.invalid.join("; ")));
     }
     if let Some(exceeded) = &outcome.exceeded {
         let effect = match deployments.count() {
             0 => "No deployment is created",
-            _ => "Its deployments run on and are not changed",
+            _ => "Its deployments keep running and are not changed",
         };
         return Verdict::no(Reason::LimitExceeded, format!("{exceeded}. {effect}"));
     }
