@@ -173,8 +173,5 @@ fn instance_not_shown_by_the_project_is_a_note_on_the_delivery() {
     let words = "it answers with HTTP 500".to_owned();
     let note = Unshown { first: "web-p-dfw-0".into(), count: 3, words }.note();
     assert_eq!(note.reason, Reason::InstancesNotShown);
-    assert!(
-        note.message.contains("Instance web-p-dfw-0, nor 2 more") && note.message.ends_with("HTTP 500"),
-        "{note:?}"
-    );
+    assert!(note.message.contains("Instance web-p-dfw-0 and 2 more") && note.message.ends_with("HTTP 500"), "{note:?}");
 }

@@ -194,7 +194,7 @@ fn data_copy_held_by_finalizer_for_two_minutes_is_reported_with_the_finalizer() 
     assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
     for (finalizers, words) in [
         (&["example.com/hold"][..], "Secret/b has the finalizers example.com/hold, which their owners"),
-        (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
+        (&[], "Secret/b has no finalizer, and its API server has not removed it yet"),
     ] {
         let held = held_for(120, finalizers);
         let trouble = held.trouble.unwrap();
