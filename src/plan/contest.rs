@@ -3,9 +3,9 @@
 //! webhook or policy changes.
 //!
 //! A manual edit is reverted at once. If the same write is reverted repeatedly and soon, its wait grows, so that two managers do
-//! not write without end. Once a write lasts, the wait ends. A write counts as reverted if the same write is due again. If the
-//! server's answer lacked it too, and the object still equals that answer, the server does not keep it. Then a repetition would
-//! change nothing, so it is rare.
+//! not write without end. Once a write lasts, the wait ends. A write counts as reverted if the same write is due again, and the
+//! object no longer is as the server answered. If it still is, and the answer had everything, the write renews a time. If the
+//! answer lacked something, the server does not keep it. Then a repetition would change nothing, so it is rare.
 
 mod memory;
 
@@ -27,6 +27,17 @@ use crate::api::{
     meta::{self, annotation},
     reason::Reason,
 };
+
+/// Fields whose value holds the time of the write. Each attempt sets another value, and two attempts at the same change are one
+/// contest. The affinity groups of a transfer are named by its time.
+const OWN_TIMES: &[&str] = &[
+    annotation::REFERENCED_DATA_GATE_START,
+    annotation::UNNEEDED_SINCE,
+    annotation::MIGRATION_REPORTED,
+    annotation::DRAIN_TRANSFER,
+    annotation::DRAIN_FAILED,
+    "affinityName",
+];
 
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,9 +158,9 @@ fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
     }
 }
 
-/// Digest of the content of a write, without versions. If `is_stamped`, it is without timestamps too, because each attempt sets
-/// new ones. For a template hash it is also without the uid. If another manager recreates an Instance because of its template
-/// hash, the contest is the same.
+/// Digest of the content of a write, without versions and without [`OWN_TIMES`]. If `is_stamped`, it is without the times of
+/// conditions too, because each attempt sets new ones. For a template hash it is also without the uid. If another manager
+/// recreates an Instance because of its template hash, the contest is the same.
 fn digest(body: &Value, is_stamped: bool) -> String {
     let mut body = body.clone();
     strip(&mut body, is_stamped);
@@ -164,12 +175,12 @@ fn digest(body: &Value, is_stamped: bool) -> String {
 fn strip(value: &mut Value, is_stamped: bool) {
     match value {
         Value::Object(members) => {
-            for key in ["resourceVersion", annotation::REFERENCED_DATA_GATE_START] {
-                members.remove(key);
-            }
+            members.remove("resourceVersion");
             if is_stamped {
                 members.remove("lastTransitionTime");
             }
+            let is_time = |(key, value): &(&String, &mut Value)| OWN_TIMES.contains(&&***key) && value.is_string();
+            members.iter_mut().filter(is_time).for_each(|(_, value)| *value = Value::from("a time"));
             members.values_mut().for_each(|value| strip(value, is_stamped));
         }
         Value::Array(entries) => entries.iter_mut().for_each(|value| strip(value, is_stamped)),

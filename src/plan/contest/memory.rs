@@ -117,6 +117,12 @@ impl Contest {
         answered.lacking().filter(|_| self.digest == asked.digest && answered.is_same_as(standing))
     }
 
+    /// True if the object still has everything that was written. Then the same write only brings another time.
+    fn renews(&self, asked: &Asked) -> bool {
+        let (Some(answered), Some(standing)) = (&self.answered, &asked.standing) else { return false };
+        answered.lacking().is_none() && answered.is_same_as(standing)
+    }
+
     /// The memory once this write is due again. `None` if it is another write. `made`: the object that was created there last.
     pub(super) fn due(&self, mark: &Mark, made: Option<&str>, now: Timestamp, pause: Duration) -> Option<Self> {
         let asked = match mark {
@@ -126,7 +132,7 @@ impl Contest {
             Mark::Removes(..) => return Some(self.clone().taken_back(now, pause)),
             Mark::Looks => return None,
         };
-        match self.digest == asked.digest {
+        match self.digest == asked.digest && !self.renews(asked) {
             false => (self.is_on() || self.varies).then(|| self.clone()),
             true if self.not_kept(asked).is_none() => Some(self.clone().taken_back(now, pause)),
             // The other client has stopped.

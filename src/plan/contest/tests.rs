@@ -1,6 +1,9 @@
 use super::*;
 use crate::{
-    api::compute::{WorkloadDeployment, WorkloadDeploymentSpec},
+    api::{
+        compute::{WorkloadDeployment, WorkloadDeploymentSpec},
+        karmada::{PropagationPolicy, PropagationPolicySpec as PolicySpec},
+    },
     plan::{Hub, Object, Proof},
 };
 use serde_json::json;
@@ -418,4 +421,46 @@ fn lost_event_is_repeated_in_each_wait_until_one_is_stored() {
     let (arrived, lost): (Vec<_>, Vec<_>) = events.into_iter().partition(|(arrives, _)| *arrives);
     assert!((4..=8).contains(&lost.len()), "once in each wait: {lost:?}");
     assert_eq!(arrived, [(true, "WritesTakenBack".to_owned())], "none after the first stored one");
+}
+
+/// Reconciles a policy whose transfer is requested at this time. `live`: the policy in a cache. Returns the policy after the write,
+/// or `None` if the write waits.
+fn transfer_requested(manager: &mut Manager, live: &PropagationPolicy) -> Option<PropagationPolicy> {
+    let name = format!("moving-{}", manager.now.as_millisecond());
+    let fields = json!({
+        "metadata": { "annotations": { annotation::DRAIN_TRANSFER: json!({ "asked": manager.now }).to_string() } },
+        "spec": { "placement": { "clusterAffinities": [{ "affinityName": name, "clusterNames": ["new"] }] } },
+    });
+    let write = Write::<Hub>::ensure("compute-operator-test", "ns-1", "city-dfw", fields, Some(live)).unwrap();
+    let mut plan: Plan<Write<Hub>> = Plan::writes(vec![write]);
+    let held = hold_back(&mut plan, &manager.memory, &Regarding::of(live), "test", manager.now, PAUSE);
+    let written =
+        plan.steps.first().filter(|step| step.object.kind != Kind::Event).map(|step| step.op.asked().unwrap());
+    let mut stored = json!(live);
+    if let Some(asked) = &written {
+        stored["metadata"]["annotations"] = asked["metadata"]["annotations"].clone();
+        stored["spec"] = asked["spec"].clone();
+    }
+    let answer = written.as_ref().map(|asked| Standing::of(Kind::PropagationPolicy, asked, &stored));
+    manager.memory = held.made(manager.now, |_| answer.clone().map_or(Sent::Done, |answer| self::stored(Some(answer))));
+    written.map(|_| serde_json::from_value(stored).unwrap())
+}
+
+/// Each attempt at a transfer has another time in it, so that another manager and this one wrote without end.
+#[test]
+fn attempt_with_a_new_time_is_the_same_write() {
+    let mut policy = PropagationPolicy::new("city-dfw", PolicySpec::default());
+    policy.metadata.namespace = Some("ns-1".into());
+    policy.metadata.uid = Some("p".into());
+    let mut manager = Manager::new();
+    let attempts = (0..20).filter(|_| transfer_requested(manager.after(Duration::from_secs(1)), &policy).is_some());
+    assert!((4..8).contains(&attempts.count()), "another client puts the placement back after each attempt");
+    assert!(manager.memory.is_contested());
+
+    let mut manager = Manager::new();
+    for _ in 0..20 {
+        policy =
+            transfer_requested(manager.after(Duration::from_secs(1)), &policy).expect("its own renewal never waits");
+    }
+    assert!(!manager.memory.is_contested());
 }
