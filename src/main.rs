@@ -79,7 +79,7 @@ fn run(config: Config) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(error)) => bad_config(&error),
         Err(error) => {
-            tracing::error!(%error, "ending");
+            tracing::error!(%error, "exiting");
             ExitCode::FAILURE
         }
     }

@@ -111,13 +111,13 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         }
     };
     metrics.leads(true);
-    tracing::info!(management = config.management, cell = config.cell, "working");
+    tracing::info!(management = config.management, cell = config.cell, "started");
     let (released, let_go) = tokio::sync::oneshot::channel::<()>();
     // The Lease outlives the work by a moment: it is released once no write of ours is under way.
     let leading = tokio::spawn(lead(leadership, working.clone(), let_go));
     tokio::select! {
         () = work(management.as_ref(), cell.as_ref(), &working) => {}
-        () = deadline(&working, &stop) => tracing::warn!("some work did not end in time"),
+        () = deadline(&working, &stop) => tracing::warn!("some work did not finish before the shutdown deadline"),
     }
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
@@ -312,7 +312,7 @@ impl Loader<'_> {
                     let name = || format!("kubeconfig {what} for the {} API server", host.label());
                     let entry = line.get_or_insert_with(|| health.tenant_watch(name()));
                     entry.trying();
-                    entry.failed(&format!("it changed and cannot be used, what was read before stays in use: {why}"));
+                    entry.failed(&format!("it changed and cannot be used; the earlier one stays in use: {why}"));
                 }
             }
         };

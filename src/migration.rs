@@ -86,23 +86,23 @@ impl Bindings {
         match self.left {
             0 => String::new(),
             left => format!(
-                "{left} companion(s) have clusters or a placement that no policy claims any more, which is undone once every \
-                 deployment that needs them has them by its need\n"
+                "{left} companion(s) have clusters or a placement of a former claim. Both are removed once each deployment \
+                 that needs the companion has it as a dependency\n"
             ),
         }
     }
 
     fn verdict(&self) -> String {
         match self {
-            Self { answered: 1.., .. } => "Karmada brings dependencies".to_owned(),
+            Self { answered: 1.., .. } => "Karmada propagates dependencies".to_owned(),
             Self { asking: 0, able: 0, .. } => {
-                "Karmada has not been asked for dependencies yet, and nobody can ask: no \
-                                                deployment is on a cluster and claimed by its city's policy"
+                "Karmada has not been asked for dependencies yet, and cannot be asked: no deployment has both a cluster and \
+                 the claim of its city's policy"
                     .to_owned()
             }
             Self { asking: 0, .. } => "Karmada has not been asked for dependencies yet".to_owned(),
             Self { asking, .. } => format!(
-                "Karmada does not bring dependencies, which {asking} deployment(s) ask for: policies stay with their claims \
+                "Karmada does not propagate dependencies, which {asking} deployment(s) request: policies keep their claims \
                  until it does. Enable the feature gate PropagateDeps of karmada-controller-manager, and apply \
                  config/components/federation to the hub"
             ),
@@ -219,20 +219,20 @@ ns-1       city-ord  claims        not yet  1
             scheduled.spec.propagate_deps = false;
             scheduled.spec.clusters = vec![TargetCluster { name: "cell-dfw".into() }];
             bindings.add(scheduled);
-            let nobody = bindings.verdict().contains("and nobody can ask");
+            let cannot = bindings.verdict().contains("and cannot be asked");
             assert!(bindings.verdict().starts_with("Karmada has not been asked for dependencies yet"), "{policy}");
-            assert_eq!(nobody, !able, "{policy}");
+            assert_eq!(cannot, !able, "{policy}");
         }
         bindings.add(binding("WorkloadDeployment", &json!({})));
-        assert!(bindings.verdict().starts_with("Karmada does not bring dependencies, which 1 "));
+        assert!(bindings.verdict().starts_with("Karmada does not propagate dependencies, which 1 "));
         let mut left = binding("WorkloadDeployment", &json!({ annotation::DEPENDENCIES: "[]" }));
         bindings.add(left.clone());
         assert!(
-            bindings.verdict().starts_with("Karmada does not bring dependencies, which 2 "),
+            bindings.verdict().starts_with("Karmada does not propagate dependencies, which 2 "),
             "the record is an old one"
         );
         left.metadata.finalizers = Some(vec![finalizer::KARMADA_DEPENDENCIES.into()]);
         bindings.add(left);
-        assert_eq!(bindings.verdict(), "Karmada brings dependencies");
+        assert_eq!(bindings.verdict(), "Karmada propagates dependencies");
     }
 }

@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(4);
 /// Longest token that is reviewed, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 /// Name of the API server in log lines.
-const PLANE: &str = "the control plane at home";
+const PLANE: &str = "the manager's control plane";
 
 /// Result of an access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,18 +105,18 @@ impl Access {
         if let Some(verdict) = known.and_then(|known| known.now(Instant::now())) {
             return verdict;
         }
-        let late = || Error::Deadline { call: format!("ask {PLANE} who may read {path}"), after: DEADLINE };
+        let late = || Error::Deadline { call: format!("review access to {path} in {PLANE}"), after: DEADLINE };
         match tokio::time::timeout(DEADLINE, self.ask(token, path)).await.unwrap_or_else(|_| Err(late())) {
             Ok(verdict) => {
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("who may read metrics is answered again");
+                    tracing::info!("access reviews for /metrics are answered again");
                 }
                 self.learn(caller, verdict);
                 verdict
             }
             Err(error) => {
                 if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "who may read metrics is not answered");
+                    tracing::warn!(%error, "access reviews for /metrics are not answered");
                 }
                 // If the operator itself may not ask any more, an earlier permission does not count.
                 let silent = error.class() == Class::Retry;

@@ -89,7 +89,7 @@ pub fn serve_metrics_securely(
     tracing::info!(what = "metrics", at = %listener.local_addr().unwrap_or(at), tls = true, "serving");
     let certificate = Certificate::counted("metrics", &metrics).self_signed(&NAMES)?;
     if let Some(files) = files {
-        let entry = health.tenant_watch("certificate of metrics".into());
+        let entry = health.tenant_watch("metrics certificate".into());
         tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     }
     let state = Arc::new((metrics, Access::new(home)));
@@ -102,13 +102,15 @@ async fn guarded(State(state): State<Arc<(Metrics, Access)>>, headers: HeaderMap
     let (metrics, access) = &*state;
     match access.of(&headers, METRICS).await {
         Verdict::Allowed => text(State(metrics.clone())).await.into_response(),
-        Verdict::Unauthenticated => {
-            (StatusCode::UNAUTHORIZED, [CLOSE, (header::WWW_AUTHENTICATE, "Bearer")], "no token of anybody here\n")
-                .into_response()
-        }
-        Verdict::Forbidden => (StatusCode::FORBIDDEN, [CLOSE], "no right to get /metrics\n").into_response(),
+        Verdict::Unauthenticated => (
+            StatusCode::UNAUTHORIZED,
+            [CLOSE, (header::WWW_AUTHENTICATE, "Bearer")],
+            "a valid token of this cluster is required\n",
+        )
+            .into_response(),
+        Verdict::Forbidden => (StatusCode::FORBIDDEN, [CLOSE], "the user may not get /metrics\n").into_response(),
         Verdict::Unknown => {
-            (StatusCode::SERVICE_UNAVAILABLE, [CLOSE], "the API server does not say who may read this\n")
+            (StatusCode::SERVICE_UNAVAILABLE, [CLOSE], "the API server does not answer the access review\n")
                 .into_response()
         }
     }

@@ -287,7 +287,7 @@ fn karmada(given: &Karmada) -> Result<KarmadaVersion, String> {
     match version.bugs().first() {
         None => Ok(version),
         Some(bug) => Err(format!(
-            "karmada.minimumVersion: of {version} it is true that {}; upgrade Karmada to v1.15.6, v1.16.3, v1.17.0 or later",
+            "karmada.minimumVersion: {version} has these bugs: {}; upgrade Karmada to v1.15.6, v1.16.3, v1.17.0 or later",
             bug.text()
         )),
     }

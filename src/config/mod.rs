@@ -248,11 +248,11 @@ fn without_name(unnamed: bool) -> Option<String> {
 fn check_sides(flags: &Flags) -> Result<(), Invalid> {
     let (management, hub) = (flags.enable_management_controllers, flags.federation_kubeconfig.is_some());
     let problem = if !management && !flags.enable_cell_controllers {
-        "nothing to run: give --enable-management-controllers, --enable-cell-controllers or both"
+        "nothing to run: set --enable-management-controllers, --enable-cell-controllers or both"
     } else if management && !hub {
-        "--enable-management-controllers needs the hub: give --federation-kubeconfig"
+        "--enable-management-controllers needs the hub: set --federation-kubeconfig"
     } else if flags.federation_context.is_some() && !hub {
-        "--federation-context is given without --federation-kubeconfig"
+        "--federation-context has no effect without --federation-kubeconfig"
     } else {
         return Ok(());
     };
@@ -268,7 +268,7 @@ fn check_files<'a>(mut files: impl Iterator<Item = &'a std::path::PathBuf>) -> R
 /// Returns the cell's name on its claims. In single mode there is no other cell. In milo mode claims must name their cell.
 fn cluster_name(given: Option<String>, milo: bool) -> Result<String, Invalid> {
     given.or_else(|| (!milo).then(|| UNNAMED.to_owned())).ok_or_else(|| {
-        Invalid("discovery.clusterName is needed for quota in milo mode: give this cell a name of its own".into())
+        Invalid("discovery.clusterName is required for quota in milo mode: set a unique name for this cell".into())
     })
 }
 

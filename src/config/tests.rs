@@ -41,8 +41,8 @@ fn empty_flag_of_the_manifests_is_absent() {
 #[test]
 fn invalid_flags_are_refused_with_one_line() {
     for (args, words) in [
-        (&[][..], "nothing to run: give --enable-management-controllers"),
-        (&["--enable-management-controllers"], "needs the hub: give --federation-kubeconfig"),
+        (&[][..], "nothing to run: set --enable-management-controllers"),
+        (&["--enable-management-controllers"], "needs the hub: set --federation-kubeconfig"),
         (&["--enable-cell-controllers", "--federation-context=x"], "without --federation-kubeconfig"),
         (&["--enable-cell-controllers", "--kubeconfig=/nowhere"], "kubeconfig /nowhere: no such file"),
         (&["--enable-cell-controllers", "--feature-gates=Magic=true"], "unknown gate \"Magic\""),

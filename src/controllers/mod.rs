@@ -121,7 +121,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
             Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
             // The object was deleted in the meantime. Its own event reports that.
             Class::Gone if error.is_of_an_object() => {
-                tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "gone meanwhile");
+                tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "object was deleted meanwhile");
             }
             _ => {
                 tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed");
@@ -161,7 +161,7 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
     match done {
         Err(error) if write.object.kind == Kind::Event => {
             // A condition or a metric reports everything that an Event does.
-            tracing::debug!(%error, "Event is lost");
+            tracing::debug!(%error, "Event could not be written");
             Ok(None)
         }
         done => done,
@@ -291,7 +291,7 @@ async fn report<N: Plane, F: Plane, G>(local: &ControlPlane<N>, plan: &Plan<Step
     for step in plan.steps.iter().skip_while(|step| !is_report(step)).take_while(is_report) {
         let Step::Local(write) = step else { break };
         if let Err(error) = send(local, write, metrics).await {
-            tracing::debug!(%error, "a report is not taken");
+            tracing::debug!(%error, "a status report is rejected");
             break;
         }
     }
@@ -323,7 +323,7 @@ fn worst(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     };
     errors.into_iter().reduce(|worst, error| {
         let (worst, other) = if severity(&error) > severity(&worst) { (error, worst) } else { (worst, error) };
-        tracing::debug!(error = %other, class = other.label(), "refused beside something worse");
+        tracing::debug!(error = %other, class = other.label(), "also failed, besides a more severe error");
         worst
     })
 }

@@ -449,9 +449,8 @@ pub fn load(source: &Source) -> Result<Credentials, String> {
             let loaded = kubeconfig.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, context, Some(path)));
             loaded.map_err(|why| format!("kubeconfig {}: {why}", path.display()))?
         }
-        None => infer().map_err(|why| {
-            format!("no kubeconfig: {why}; give --kubeconfig, set KUBECONFIG or run inside a cluster")
-        })?,
+        None => infer()
+            .map_err(|why| format!("no kubeconfig: {why}; set --kubeconfig or KUBECONFIG, or run inside a cluster"))?,
     };
     loaded.config.connect_timeout = Some(Duration::from_secs(5));
     // Every call has a deadline and every key its own back-off. kube would retry one call for minutes.

@@ -105,8 +105,8 @@ impl Candidate {
             match tokio::time::timeout_at(end, self.renew()).await {
                 Ok(Ok(Attempt::Held)) => renewed = began,
                 Ok(Ok(_)) => return tracing::error!(lease = self.place, "another process leads"),
-                Ok(Err(error)) => tracing::warn!(lease = self.place, %error, "cannot renew"),
-                Err(_) => return tracing::error!(lease = self.place, "not renewed in time"),
+                Ok(Err(error)) => tracing::warn!(lease = self.place, %error, "cannot renew the lease"),
+                Err(_) => return tracing::error!(lease = self.place, "the lease was not renewed in time"),
             }
         }
     }

@@ -78,13 +78,13 @@ families! {
     adds: Family<Queue, Counter>, "workqueue_adds", "Keys that became ready to be reconciled";
     retries: Family<Queue, Counter>, "workqueue_retries", "Keys queued again for later";
     queued: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
-        "workqueue_queue_duration_seconds", "How long keys were ready before a worker took them";
+        "workqueue_queue_duration_seconds", "Time that keys were ready before a worker took them";
     worked: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
-        "workqueue_work_duration_seconds", "How long workers processed keys";
+        "workqueue_work_duration_seconds", "Time that workers took to process keys";
     requests: Family<RequestLabels, Counter>,
         "rest_client_requests", "Requests to API servers, by the kind of server";
     request_seconds: Family<Verb, Histogram, Buckets> = timed(0.001, 16),
-        "rest_client_request_duration_seconds", "How long API servers took to begin their answer";
+        "rest_client_request_duration_seconds", "Time until API servers began their answer";
     writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
     taken_over: Family<Taken, Counter>,
         "compute_fields_taken_over", "Objects with fields taken over from another field manager";
@@ -108,7 +108,7 @@ families! {
     companions_expected: Family<Namespace, Gauge>,
         "compute_referenced_data_companions_expected", "Companions that deployments of the cell expect";
     data_wait: Family<Namespace, Histogram, Buckets> = timed(0.005, 16),
-        "compute_referenced_data_gate_wait_seconds", "How long Instances waited for their companions";
+        "compute_referenced_data_gate_wait_seconds", "Time that Instances waited for their companions";
     data_reason_changes: Family<ReasonChange, Counter>,
         "compute_referenced_data_condition_transitions", "Changes of reason of ReferencedDataReady on Instances";
     repairs: Counter,
@@ -130,7 +130,7 @@ families! {
     sweep_ended: Gauge, "compute_sweep_last_end_timestamp_seconds", "End of the last sweep, in seconds since 1970";
     collected: Family<KindLabel, Counter>,
         "compute_companions_collected", "Companions removed because they were unused";
-    reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
+    reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion does not exist";
     left_on_clusters: Family<ClusterLabel, Gauge>,
         "compute_federation_left_on_clusters", "Works that Karmada keeps on a cluster for objects deleted on the hub";
     works_removed: Counter, "compute_federation_works_removed", "Removed Works that Karmada had left behind";
@@ -142,10 +142,10 @@ families! {
         "Hub namespaces with objects of a project or namespace that does not exist";
     mislabelled: Gauge,
         "compute_federation_mislabelled_clusters", "Clusters that hold a city without its label";
-    drains: Family<State, Gauge>, "compute_federation_drains", "Cities that have to leave a cluster, by state";
+    drains: Family<State, Gauge>, "compute_federation_drains", "Cities with a drain, by state";
     latency: Family<LegLabel, Histogram, Buckets> = timed(0.01, 17),
         "compute_federation_latency_seconds",
-        "How long federation takes, by leg: to the hub, from there to the cell's report, and then to the status";
+        "Latency of federation, by leg: to the hub, from there to the cell's report, and then to the status";
     certificates: Family<CertificateLabel, Gauge>,
         "compute_certificate_expiration_timestamp_seconds", "End of a certificate's validity, in seconds since 1970";
     kubeconfigs: Family<HostLabel, Gauge>,

@@ -36,7 +36,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
     match list::objects(&client, "hub", ListParams::default(), compare).await {
         // The operator's own credentials do not allow this read. The policies are reported nevertheless.
         Err(error) if error.class() == Class::Forbidden => {
-            lines.push_str("the hub's definitions cannot be read with these credentials, and are not compared\n");
+            lines.push_str("the hub's CRDs cannot be read with these credentials, and are not compared\n");
         }
         done => done?,
     }
@@ -84,8 +84,8 @@ fn describe_differences(live: &CustomResourceDefinition, own: &CustomResourceDef
     let less: Vec<&str> = here.difference(&there).map(String::as_str).filter(|path| !path.ends_with(".*")).collect();
     let name = live.name_any();
     let describe = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", first_names(fields));
-    let lost = "the hub's definition has fields that this version's lacks, and which would be lost; stop here";
-    let old = "the hub's definition lacks fields of this version's; apply config/base/crd first";
+    let lost = "the hub's CRD has fields that this version lacks, and that would be lost; stop here";
+    let old = "the hub's CRD lacks fields of this version; apply config/base/crd first";
     let lines = [(more, lost), (less, old)].into_iter().filter(|(fields, _)| !fields.is_empty());
     let lines: String = lines.map(|(fields, problem)| describe(problem, &fields)).collect();
     (!lines.is_empty()).then_some(lines)
@@ -126,8 +126,8 @@ fn describe_completed(instances: &BTreeSet<String>) -> String {
     }
     let names: Vec<&str> = instances.iter().map(String::as_str).collect();
     format!(
-        "{} Instance(s) run without fields that their templates have and their cells' definitions dropped; with config/base/crd \
-         applied to the cell they are made anew, one at a time for each deployment: {}\n",
+        "{} Instance(s) run without fields of their templates, which their cells' CRDs dropped. Once config/base/crd is \
+         applied to the cell, they are recreated, one at a time for each deployment: {}\n",
         names.len(),
         first_names(&names)
     )
@@ -140,7 +140,7 @@ fn describe_restarted(instances: &BTreeSet<String>) -> String {
     }
     let names: Vec<&str> = instances.iter().map(String::as_str).collect();
     format!(
-        "the way back to the Go operator would make {} Instance(s) anew, one at a time for each deployment: {}\n",
+        "the rollback to the Go operator would recreate {} Instance(s), one at a time for each deployment: {}\n",
         names.len(),
         first_names(&names)
     )
@@ -177,7 +177,7 @@ mod tests {
                 json!({ "type": "integer" });
         });
         let text = describe_differences(&newer, &own).unwrap();
-        assert!(text.contains("which would be lost; stop here: spec.networkInterfaces[].mtu\n"), "{text}");
+        assert!(text.contains("that would be lost; stop here: spec.networkInterfaces[].mtu\n"), "{text}");
         let told_more = definition(|schema| {
             schema["status"]["properties"]["dns"]["items"]["properties"]["name"] = json!({ "type": "string" });
         });
@@ -226,7 +226,10 @@ mod tests {
         assert_eq!(describe_restarted(&BTreeSet::new()), "");
         let few: BTreeSet<String> = ["ns-1/web-0".to_owned(), "ns-1/web-1".to_owned()].into();
         let text = describe_restarted(&few);
-        assert!(text.contains("make 2 Instance(s) anew") && text.ends_with(": ns-1/web-0, ns-1/web-1\n"), "{text}");
+        assert!(
+            text.contains("would recreate 2 Instance(s)") && text.ends_with(": ns-1/web-0, ns-1/web-1\n"),
+            "{text}"
+        );
         let many: BTreeSet<String> = (0..25).map(|n| format!("ns-1/web-{n:02}")).collect();
         assert!(describe_restarted(&many).ends_with("ns-1/web-19 and 5 more\n"), "{}", describe_restarted(&many));
     }

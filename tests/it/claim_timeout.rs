@@ -47,7 +47,7 @@ fn city_policy_waits_for_claimed_companions_until_its_timeout() {
         eventually("the wait is reported", || async {
             let events = events_of("AwaitingCompanions").await;
             let notes: Vec<String> = events.iter().map(|event| event.data["note"].to_string()).collect();
-            let says = notes.iter().any(|note| note.contains("1 companion(s) are still claimed by this policy"));
+            let says = notes.iter().any(|note| note.contains("this policy still claims 1 companion(s)"));
             if says { Ok(()) } else { Err(format!("{notes:?}")) }
         })
         .await;

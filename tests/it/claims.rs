@@ -119,7 +119,7 @@ fn migration_without_an_answer_from_karmada_waits_and_reports() {
             if waits == 1 { Ok(()) } else { Err(waits.to_string()) }
         })
         .await;
-        assert!(status(&world).contains("nobody can ask"), "{}", status(&world));
+        assert!(status(&world).contains("cannot be asked"), "{}", status(&world));
         for city in ["dfw", "ord"] {
             let policy = get(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await.unwrap();
             assert_ne!(policy.data["spec"]["propagateDeps"], true, "no policy is changed for a probe");
@@ -127,7 +127,7 @@ fn migration_without_an_answer_from_karmada_waits_and_reports() {
         // When the operator's policies claim the deployments again, the migration continues by itself.
         delete(&world.hub, "PropagationPolicy", &hub, "theirs").await;
         eventually("all is by need", || migrated(&world, &hub)).await;
-        assert!(status(&world).contains("2 of 2 are done\nKarmada brings dependencies"), "{}", status(&world));
+        assert!(status(&world).contains("2 of 2 are done\nKarmada propagates dependencies"), "{}", status(&world));
     });
 }
 

@@ -74,7 +74,7 @@ fn migration_to_dependencies_with_karmada_issue_6924_waits() {
             let events = list(&world.hub, "Event", &hub).await;
             let told = events.iter().find(|event| event.data["reason"] == "MigrationRefused");
             let text = told.and_then(|event| event.data["note"].as_str()).unwrap_or_default();
-            if text.contains("its issue 6924") { Ok(()) } else { Err(format!("{text:?}; {}", status(&world))) }
+            if text.contains("Karmada issue 6924") { Ok(()) } else { Err(format!("{text:?}; {}", status(&world))) }
         })
         .await;
         let policy = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.unwrap();

@@ -280,8 +280,8 @@ fn rollback_to_claims_warns_and_migration_forward_recovers() {
         })
         .await;
         // Either policy may have claimed it first.
-        let ord_loses = warned.contains("ord loses Secret/db, which stays with city-dfw");
-        assert!(ord_loses || warned.contains("dfw loses Secret/db, which stays with city-ord"), "{warned}");
+        let ord_loses = warned.contains("ord loses Secret/db, which city-dfw keeps");
+        assert!(ord_loses || warned.contains("dfw loses Secret/db, which city-ord keeps"), "{warned}");
         let (loser, city, winner, kept) = if ord_loses {
             (world.ord.clone(), "ord", world.dfw.clone(), &copies[0])
         } else {
@@ -373,7 +373,7 @@ fn migration_to_dependencies_without_karmada_support_is_refused() {
         };
         let asks = asking().await;
         assert!((1..=3).contains(&asks), "only a few policies are probed, one after the other: {asks}");
-        assert!(status(&world).contains("Karmada does not bring dependencies"), "{}", status(&world));
+        assert!(status(&world).contains("Karmada does not propagate dependencies"), "{}", status(&world));
         // After the repair of Karmada, the migration continues by itself.
         world.bed.stand_in().unwrap().propagate_deps(true);
         for hub in [&hub, &other_hub] {
@@ -381,7 +381,7 @@ fn migration_to_dependencies_without_karmada_support_is_refused() {
         }
         watching.abort();
         assert_eq!(seen.lock().unwrap().len(), 1, "the copy in use is the same throughout");
-        assert!(status(&world).contains("4 of 4 are done\nKarmada brings dependencies"), "{}", status(&world));
+        assert!(status(&world).contains("4 of 4 are done\nKarmada propagates dependencies"), "{}", status(&world));
         let text = world.operators[0].metrics().await.unwrap();
         assert!(text.contains("compute_federation_migration_refused 0"));
     });

@@ -167,20 +167,28 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
     vec![
         ("another cell's", "may not write", labels(CELL, "another")),
         ("no cell's", "may not write", made(&|o| drop(o["metadata"]["labels"].as_object_mut().unwrap().remove(CELL)))),
-        ("another project's", "same of its project", labels("meta.datumapis.com/upstream-cluster-name", "cluster-x")),
-        ("another namespace's", "same of its project", labels("meta.datumapis.com/upstream-namespace", "other")),
-        ("without an owner", "owned by", made(&|o| o["metadata"]["ownerReferences"] = json!([]))),
-        ("another deployment's", "owned by", labels("compute.datumapis.com/workload-deployment-name", "other")),
-        ("one that stays", "no finalizer", made(&|o| o["metadata"]["finalizers"] = json!(["example.com/mine"]))),
+        ("another project's", "name the same project", labels("meta.datumapis.com/upstream-cluster-name", "cluster-x")),
+        ("another namespace's", "name the same project", labels("meta.datumapis.com/upstream-namespace", "other")),
+        ("without an owner", "must have one owner", made(&|o| o["metadata"]["ownerReferences"] = json!([]))),
+        (
+            "another deployment's",
+            "must have one owner",
+            labels("compute.datumapis.com/workload-deployment-name", "other"),
+        ),
+        (
+            "one that stays",
+            "may not add finalizers",
+            made(&|o| o["metadata"]["finalizers"] = json!(["example.com/mine"])),
+        ),
         (
             "one that cannot be deleted",
-            "writes none",
+            "may not write labels or annotations",
             labels("resourcetemplate.karmada.io/deletion-protected", "Always"),
         ),
-        ("one of Karmada's", "writes none", labels("karmada.io/managed", "")),
+        ("one of Karmada's", "may not write labels or annotations", labels("karmada.io/managed", "")),
         (
             "one that a policy claims",
-            "writes none",
+            "may not write labels or annotations",
             made(&|o| o["metadata"]["annotations"] = json!({ "propagationpolicy.karmada.io/name": "x" })),
         ),
         (
@@ -191,7 +199,7 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
                 o["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = long;
             }),
         ),
-        ("one under its own name", "a cell makes an Instance under the name", made(&|_| ())),
+        ("one under its own name", "a cell must name an Instance", made(&|_| ())),
         (
             "one of many",
             "0 to 999",
@@ -200,7 +208,7 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
                 o["metadata"]["labels"]["compute.datumapis.com/instance-index"] = json!("1000");
             }),
         ),
-        ("one handed over", "management alone", made(&|o| o["metadata"]["annotations"] = json!({ FORMER: "another" }))),
+        ("one handed over", "only management", made(&|o| o["metadata"]["annotations"] = json!({ FORMER: "another" }))),
     ]
 }
 
@@ -234,7 +242,7 @@ async fn lets_go_cells_pass_and_holds_the_others(
     let planted = serde_json::from_value(content("Secret", MEMBERS, "planted")).unwrap();
     let go = api(&rights::impersonating(&world.bed.hub, "go-cell").await, "Secret", MEMBERS);
     let refused = refusal(go.create(&dry, &planted).await);
-    assert!(refused.as_ref().is_some_and(|why| why.contains("'karmada-cluster' is none")), "{refused:?}");
+    assert!(refused.as_ref().is_some_and(|why| why.contains("'karmada-cluster' is not one")), "{refused:?}");
     for kind in ["ClusterRole", "ClusterRoleBinding"] {
         delete(&world.hub, kind, "", "compute-go-operator").await;
     }
@@ -246,7 +254,7 @@ async fn cannot_name_former_cells(own: &kube::Api<DynamicObject>) {
     let says = |former: Value| json!({ "metadata": { "annotations": { FORMER: former, "note": "x" } } });
     for former in ["", "another"] {
         let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&says(json!(former)))).await);
-        assert!(refused.as_ref().is_some_and(|why| why.contains("management alone")), "{former:?}: {refused:?}");
+        assert!(refused.as_ref().is_some_and(|why| why.contains("only management")), "{former:?}: {refused:?}");
     }
     let kept = own.get_metadata(INSTANCE).await.unwrap().annotations().get(FORMER).cloned();
     for former in [kept.map_or(Value::Null, Value::String), Value::Null] {
@@ -266,7 +274,10 @@ async fn cannot_control_karmada(world: &World, hub: &str, own: &kube::Api<Dynami
             let mut patch = json!({ "metadata": {} });
             patch["metadata"][key] = json!({ PROTECTED: value });
             let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&patch)).await);
-            assert!(refused.as_ref().is_some_and(|why| why.contains("writes none")), "{key} {value:?}: {refused:?}");
+            assert!(
+                refused.as_ref().is_some_and(|why| why.contains("may not write labels or annotations")),
+                "{key} {value:?}: {refused:?}"
+            );
         }
     }
     let by_admin = |value: Value| json!({ "metadata": { "labels": { PROTECTED: value } } });

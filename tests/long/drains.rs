@@ -47,7 +47,7 @@ impl Obstacle {
     pub fn told(self) -> &'static str {
         match self {
             Self::Taint => "has the taint maintenance:NoSchedule",
-            Self::Label => "no other Cluster carries the label of dfw",
+            Self::Label => "no other Cluster has the label of dfw",
             Self::Api => "does not serve WorkloadDeployments",
             Self::Away => "is not ready",
             Self::Conflict => "1 of 1 deployment(s) are not applied",
@@ -326,7 +326,7 @@ impl Stage {
         }
         self.settled(self.to, self.from).await;
         self.state(None).await;
-        self.reported_on_the_cluster("DrainEnded", "nothing of dfw is to leave any more").await;
+        self.reported_on_the_cluster("DrainEnded", "the drain of dfw has ended").await;
         self.drain(false).await;
         self.watched.iter().for_each(Watched::was_in_order);
         std::mem::swap(&mut self.from, &mut self.to);

@@ -52,7 +52,8 @@ fn drain_of_a_cordoned_cluster_reports_the_missing_way_back_first() {
         let (hub, from) = (stage.world.hub.clone(), stage.from.cluster());
         merge(&hub, "Cluster", "", &from, cordoned(true)).await;
         stage.drain(true).await;
-        let said = "has the taint maintenance:NoSchedule, so that what does not arrive on cell-ord could not come back";
+        let said =
+            "has the taint maintenance:NoSchedule, so a namespace that does not arrive on cell-ord cannot return";
         stage.reported_on_the_cluster("DrainWaiting", said).await;
         stage.state(Some("waiting")).await;
         assert_eq!(stage.all(stage.from).await, before, "nothing has begun");

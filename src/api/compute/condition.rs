@@ -12,9 +12,9 @@ use crate::api::reason::Reason;
 pub enum ConditionStatus {
     /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Nobody knows yet.
+    /// The status is unknown.
     Unknown,
 }
 
@@ -22,17 +22,17 @@ pub enum ConditionStatus {
 #[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Kind of condition, in CamelCase; one entry per type.
+    /// Type of the condition, in CamelCase. A list has one entry per type.
     #[serde(rename = "type")]
     #[schemars(length(max = 316))]
     pub type_: String,
-    /// Whether it holds.
+    /// Status of the condition, one of `True`, `False` and `Unknown`.
     pub status: ConditionStatus,
-    /// Generation of the object that this was judged on.
+    /// Generation of the object that the condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
-    /// When `status` last changed.
+    /// Time of the last change of `status`.
     pub last_transition_time: Time,
     /// Machine-readable cause of the last transition.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]

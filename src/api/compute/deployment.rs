@@ -42,18 +42,18 @@ use crate::api::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadDeploymentSpec {
-    /// The Workload in the project that this is a part of.
+    /// The Workload in the project that the deployment belongs to.
     pub workload_ref: WorkloadRef,
-    /// The placement that asked for this city.
+    /// Name of the Workload's placement that lists the city.
     pub placement_name: String,
-    /// The city, as the user wrote it.
+    /// Code of the city, in the user's spelling.
     pub city_code: String,
-    /// What to run.
+    /// Template of the Instances.
     pub template: Shared<InstanceTemplateSpec>,
-    /// How many.
+    /// Number of Instances, and how they are replaced.
     pub scale_settings: ScaleSettings,
-    /// The number of instances the cell runs; `scaleSettings.minReplicas` when absent. It follows `minReplicas`, except
-    /// where the scale settings ask for autoscaling: then it begins there, and is left to whoever scales.
+    /// Number of Instances that the cell runs. Defaults to `scaleSettings.minReplicas`, and follows it. If the scale settings
+    /// ask for autoscaling, it only starts there, and an autoscaler in the cell may change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
@@ -73,24 +73,24 @@ impl WorkloadDeployment {
     }
 }
 
-/// A Workload, exactly this one.
+/// Reference to one Workload, by name and uid.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct WorkloadRef {
-    /// Its name.
+    /// Name of the Workload.
     pub name: String,
-    /// Its uid in the project.
+    /// Uid of the Workload in the project.
     pub uid: String,
 }
 
-/// What a deployment has come to. Counted on the cell, reflected to the hub, mirrored to the project.
+/// Status of a deployment, reported by its cell and copied to hub and project.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadDeploymentStatus {
-    /// `Available`, `ReplicasReady`, and others as controllers come to them.
+    /// Conditions of the deployment, such as `Available` and `ReplicasReady`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Where the cell runs it.
+    /// Location in which the cell runs the deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<LocationReference>,
     /// Instances that exist.
@@ -99,7 +99,7 @@ pub struct WorkloadDeploymentStatus {
     /// Instances on the newest template that are programmed.
     #[serde(default)]
     pub current_replicas: i32,
-    /// Instances asked for.
+    /// Instances that are desired.
     #[serde(default)]
     pub desired_replicas: i32,
     /// Instances that are ready.
@@ -111,34 +111,35 @@ pub struct WorkloadDeploymentStatus {
     /// Selects the deployment's Instances on the cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// Generation of this very object that the numbers speak of.
+    /// Generation of this object that the counters describe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// On the cell: generation of the project's object that the numbers speak of, from the annotation `source-generation`.
+    /// Generation of the project's object that the cell's counters describe.
+    /// The cell reads it from the annotation `source-generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_source_generation: Option<i64>,
-    /// Whether the cell keeps its Instances stopped, as the annotation `suspended` asks.
+    /// True if the cell keeps its Instances stopped (annotation `suspended`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
-    /// In the project: the last time that everything had arrived on its clusters. It stays while something is missing again, so
-    /// that what was lost can be told from what has yet to arrive.
+    /// Last complete delivery to the clusters. Set in the project. It is kept while data is missing again, to tell lost data
+    /// from data that has not arrived yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_delivery: Option<LastDelivery>,
 }
 
-/// A deployment and its ConfigMaps and Secrets, as they had all arrived.
+/// A complete delivery of a deployment with its ConfigMaps and Secrets.
 #[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LastDelivery {
     /// Uid of the copy on the hub.
     #[serde(rename = "copyUID")]
     pub copy_uid: String,
-    /// Clusters that had all of it; empty if that is not known.
+    /// Clusters with the complete delivery. Empty if they are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<String>,
-    /// The ConfigMaps and Secrets that had arrived with it, as `Kind/name`.
+    /// ConfigMaps and Secrets of the delivery, as `Kind/name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data: Vec<String>,
-    /// Since when, in whole seconds.
+    /// Time since which the delivery is complete, in whole seconds.
     pub time: Time,
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::api::shared::Shared;
 
-/// What one Instance is: its runtime, networks and volumes.
+/// Runtime, networks and volumes of one Instance.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[kube(
     group = "compute.datumapis.com",
@@ -51,39 +51,40 @@ use crate::api::shared::Shared;
 pub struct InstanceSpec {
     /// Container sandbox or virtual machine, with its resources.
     pub runtime: Shared<InstanceRuntime>,
-    /// Networks to attach to; at least one.
+    /// Networks to attach to. At least one.
     #[schemars(length(min = 1))]
     pub network_interfaces: Vec<NetworkInterface>,
     /// Volumes that the runtime attaches by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub volumes: Option<Shared<Vec<Volume>>>,
-    /// Location the Instance was placed in.
+    /// Location of the Instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<LocationReference>,
-    /// Written by the deployment's controller, never by users.
+    /// State of the deployment's controller. Users do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<InstanceController>,
 }
 
-/// What an Instance has come to.
+/// Status of an Instance.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
-    /// `Ready` and `QuotaGranted` are written by the operator, `Programmed` and `Available` by the provider.
+    /// Conditions of the Instance. The operator writes `Ready` and `QuotaGranted`.
+    /// The provider writes `Programmed` and `Available`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// One entry per `spec.networkInterfaces`, written by the provider.
+    /// State of each entry of `spec.networkInterfaces`, written by the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_interfaces: Option<Vec<InstanceInterfaceStatus>>,
-    /// What the provider last acted on.
+    /// Template that the provider last applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<InstanceObserved>,
-    /// Whether its process is to be stopped, while its place, its disks and its quota are kept. The provider acts on it.
+    /// True if the provider must stop the process. Place, disks and quota are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
-    /// Names under which it is published; of later versions, and carried as they stand.
+    /// Published DNS names. Accepted for newer versions, and kept unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_entries")]
     pub dns: Option<Vec<Map<String, Value>>>,
@@ -97,11 +98,11 @@ fn any_entries(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What the provider last acted on.
+/// Template that the provider last applied.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceObserved {
-    /// The template hash that the running Instance was made from.
+    /// Template hash of the running Instance.
     pub observed_template_hash: String,
 }
 
@@ -119,20 +120,20 @@ pub struct InstanceInterfaceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub addresses: Option<Vec<InstanceInterfaceAddress>>,
-    /// Addresses from outside, one for each that the spec asks for.
+    /// External addresses, one for each that the spec requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub external_addresses: Option<Vec<InstanceInterfaceExternalAddress>>,
-    /// What network services say of it.
+    /// Conditions that network services report about the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub conditions: Option<Vec<Condition>>,
-    /// Addresses given to it.
+    /// Addresses of the interface, one per direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignments: Option<InstanceInterfaceAssignments>,
 }
 
-/// One address that an interface has inside its network.
+/// One address of an interface inside its network.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct InstanceInterfaceAddress {
     /// `IPv4` or `IPv6`.
@@ -140,20 +141,20 @@ pub struct InstanceInterfaceAddress {
     /// The address with its prefix length.
     #[schemars(length(min = 1, max = 45))]
     pub address: String,
-    /// The next hop; not known before the location has a subnet.
+    /// Next hop. Absent until the location has a subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 45))]
     pub gateway: Option<String>,
-    /// Whether it is the one of `assignments.networkIP`.
+    /// True if `assignments.networkIP` has this address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<bool>,
-    /// Kind of address that was asked for.
+    /// Kind of address that the spec requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub class: Option<String>,
 }
 
-/// One address at which an interface is reached from outside.
+/// One external address of an interface.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct InstanceInterfaceExternalAddress {
     /// `IPv4` or `IPv6`.
@@ -161,18 +162,18 @@ pub struct InstanceInterfaceExternalAddress {
     /// The address, without a prefix length.
     #[schemars(length(min = 1, max = 45))]
     pub address: String,
-    /// Kind of address that was asked for.
+    /// Kind of address that the spec requests.
     #[schemars(length(min = 1, max = 63))]
     pub class: String,
 }
 
-/// Addresses of an interface, one of each direction, for clients that read no more.
+/// Addresses of an interface, one per direction, for clients that need no more.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct InstanceInterfaceAssignments {
     /// Address inside the network.
     #[serde(rename = "networkIP", default, skip_serializing_if = "Option::is_none")]
     pub network_ip: Option<String>,
-    /// Address from outside.
+    /// External address.
     #[serde(rename = "externalIP", default, skip_serializing_if = "Option::is_none")]
     pub external_ip: Option<String>,
 }

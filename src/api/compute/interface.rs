@@ -10,31 +10,33 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterface {
-    /// The network.
+    /// Network to attach to.
     pub network: NetworkReference,
-    /// Its name in the guest; `eth0` when absent. Like the fields below it is of later versions, and carried as it stands.
+    /// Name of the interface in the guest. Defaults to `eth0`.
+    /// Accepted for newer versions, as the fields below, and passed on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 15))]
     pub name: Option<String>,
-    /// Families that it must have an address of, the primary one first; IPv6 alone when absent.
+    /// Address families of the interface, the primary one first. Defaults to IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ip_families: Option<Vec<String>>,
-    /// Addresses beyond those inside its network.
+    /// Addresses in addition to those inside the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub addresses: Option<Vec<InterfaceAddressRequest>>,
-    /// What becomes of its addresses when its Instance's place goes, `Delete` or `Retain`; `Delete` when absent.
+    /// Policy for the addresses when the place of the Instance is removed.
+    /// `Delete` (the default) or `Retain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_policy: Option<String>,
-    /// Who may reach the Instance over it.
+    /// Rules for the traffic of the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<InterfaceNetworkPolicy>,
 }
 
-/// One address to have beyond those inside the network.
+/// Request for one address in addition to those inside the network.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct InterfaceAddressRequest {
     /// Kind of address, such as `public-ipv4`.
@@ -45,9 +47,9 @@ pub struct InterfaceAddressRequest {
 /// A network by name.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct NetworkReference {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its namespace; the workload's when absent.
+    /// Namespace of the network. Defaults to the workload's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -55,7 +57,7 @@ pub struct NetworkReference {
 /// Ingress rules of one interface.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct InterfaceNetworkPolicy {
-    /// What may come in.
+    /// Rules for incoming traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<Vec<IngressRule>>,
 }
@@ -63,11 +65,11 @@ pub struct InterfaceNetworkPolicy {
 /// One ingress rule: these ports from these peers.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct IngressRule {
-    /// Every port when absent.
+    /// Ports that the rule allows. Defaults to every port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ports: Option<Vec<IngressPort>>,
-    /// Everybody when absent.
+    /// Peers that the rule allows. Defaults to every peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub from: Option<Vec<IngressPeer>>,
@@ -77,7 +79,7 @@ pub struct IngressRule {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct IngressPort {
-    /// TCP when absent.
+    /// Protocol of the port. Defaults to TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Number or name of a port.
@@ -131,12 +133,12 @@ pub struct IngressPeer {
     pub ip_block: Option<IpBlock>,
 }
 
-/// An address range with holes.
+/// An address range with exceptions.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct IpBlock {
-    /// The range.
+    /// Address range, in CIDR notation.
     pub cidr: String,
-    /// The holes.
+    /// Ranges inside `cidr` that are excluded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub except: Option<Vec<String>>,

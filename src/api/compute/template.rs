@@ -9,49 +9,49 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{InstanceSpec, NetworkInterface};
 
-/// Metadata and spec of the Instances to make.
+/// Metadata and spec of the Instances to create.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct InstanceTemplateSpec {
     /// Labels and annotations for each Instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<EmbeddedMetadata>,
-    /// What each Instance runs.
+    /// Spec of each Instance.
     pub spec: InstanceSpec,
 }
 
 /// The part of an object's metadata that a template may carry.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct EmbeddedMetadata {
-    /// Annotations for the object made from the template.
+    /// Annotations for the object created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Finalizers for the object made from the template.
+    /// Finalizers for the object created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finalizers: Option<Vec<String>>,
-    /// Labels for the object made from the template.
+    /// Labels for the object created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Not used for Instances, whose names are derived.
+    /// Not used for Instances. Their names are derived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Not used for Instances, which live beside their deployment.
+    /// Not used for Instances. They are in the namespace of their deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// Bookkeeping of the deployment's controller in an Instance.
+/// State of the deployment's controller in an Instance.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceController {
-    /// Hash of the template that the Instance was made from; compared for equality only.
+    /// Hash of the Instance's template. Only compared for equality.
     pub template_hash: String,
-    /// What the Instance still waits for; it must not start while any is left.
+    /// Gates that the Instance waits for. It must not start while one is left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub scheduling_gates: Vec<SchedulingGate>,
 }
 
-/// One thing that an Instance waits for.
+/// A gate that an Instance waits for.
 #[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct SchedulingGate {
     /// Name of the gate, such as `Network`, `Quota`, `ReferencedData`.
@@ -63,12 +63,12 @@ pub struct SchedulingGate {
 pub struct LocationReference {
     /// Name of the location.
     pub name: String,
-    /// Namespace, from the time when locations had one.
+    /// Namespace of the location, from versions in which locations had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// What an Instance runs in. Exactly one of `sandbox` and `virtualMachine`.
+/// Runtime of an Instance. Exactly one of `sandbox` and `virtualMachine`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceRuntime {
@@ -80,7 +80,7 @@ pub struct InstanceRuntime {
     /// A virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<VirtualMachineRuntime>,
-    /// Tier that it runs in, a RuntimeClass of later versions; carried as it stands.
+    /// RuntimeClass. Accepted for newer versions, and passed on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub class: Option<String>,
@@ -90,8 +90,8 @@ pub struct InstanceRuntime {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceResources {
-    /// Named size, such as `datumcloud/d1-standard-2`. Later versions know a default; here what has none is counted as of a
-    /// size that is not known.
+    /// Named size, such as `datumcloud/d1-standard-2`. Newer versions have a default.
+    /// Here an Instance without a named size counts as one of unknown size.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance_type: String,
     /// Adjustments to the named size.
@@ -116,21 +116,21 @@ pub struct SandboxRuntime {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxContainer {
-    /// Unique within the sandbox.
+    /// Name of the container, unique within the sandbox.
     pub name: String,
     /// Image to run.
     pub image: String,
-    /// Entry point; the image's when absent.
+    /// Entry point. Defaults to the image's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// Arguments; the image's when absent.
+    /// Arguments. Defaults to the image's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
     /// Environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Option<Vec<EnvVar>>,
-    /// Sources whose every key becomes an environment variable.
+    /// ConfigMaps and Secrets. Each of their keys becomes an environment variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_from: Option<Vec<EnvFromSource>>,
     /// Limits and requests of this container.
@@ -143,19 +143,19 @@ pub struct SandboxContainer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub ports: Option<Vec<NamedPort>>,
-    /// What the container may do to its kernel; of later versions, and carried as it stands.
+    /// Security options. Accepted for newer versions, and passed on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<ContainerSecurityContext>,
 }
 
-/// What a container may do to its kernel.
+/// Security options of a container.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerSecurityContext {
-    /// Capabilities beside, or less than, those that the runtime gives.
+    /// Capabilities to add to those of the runtime, or to drop from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<ContainerCapabilities>,
-    /// Whether a process may gain more rights than its parent has.
+    /// True if a process may gain more privileges than its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_privilege_escalation: Option<bool>,
     /// Filter of system calls.
@@ -166,12 +166,12 @@ pub struct ContainerSecurityContext {
 /// Capabilities of a container, by their names in capital letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct ContainerCapabilities {
-    /// Given.
+    /// Capabilities to add.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add: Option<Vec<String>>,
-    /// Taken away.
+    /// Capabilities to drop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
@@ -190,7 +190,7 @@ pub struct ContainerSeccompProfile {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvFromSource {
-    /// Put before each key.
+    /// Prefix of the name of each variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// A ConfigMap.
@@ -201,41 +201,41 @@ pub struct EnvFromSource {
     pub secret_ref: Option<OptionalReference>,
 }
 
-/// An object of the same namespace, that may be allowed to be missing.
+/// Reference to an object of the same namespace, which may be optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct OptionalReference {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Whether it may be missing.
+    /// True if the object may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
 
-/// An object of the same namespace.
+/// Reference to an object of the same namespace.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct LocalReference {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
 /// Limits and requests of a container.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct ContainerResources {
-    /// Most it may use.
+    /// Maximum that the container may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<BTreeMap<String, Quantity>>,
-    /// What it is sure to get.
+    /// Guaranteed minimum of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
 
-/// A volume of the Instance, attached.
+/// Attachment of a volume of the Instance.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachment {
     /// Name of the volume.
     pub name: String,
-    /// Where it is mounted.
+    /// Path at which the volume is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_path: Option<String>,
 }
@@ -243,21 +243,21 @@ pub struct VolumeAttachment {
 /// A port with a name.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct NamedPort {
-    /// Unique within the container.
+    /// Name of the port, unique within the container.
     pub name: String,
-    /// Its number.
+    /// Number of the port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// TCP when absent.
+    /// Protocol of the port. Defaults to TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
-/// A virtual machine; its first attachment is the boot disk.
+/// A virtual machine. Its first attachment is the boot disk.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineRuntime {
-    /// Volumes of the Instance to attach; at least one.
+    /// Volumes of the Instance to attach. At least one.
     #[schemars(length(min = 1))]
     pub volume_attachments: Vec<VolumeAttachment>,
     /// Ports that the machine listens on.

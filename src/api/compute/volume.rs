@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{EmbeddedMetadata, LocalReference, Quantity};
 
-/// A volume: exactly one of its sources.
+/// A volume with exactly one source.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// Unique within the Instance.
+    /// Name of the volume, unique within the Instance.
     pub name: String,
-    /// A disk of the Instance's own.
+    /// A disk of the Instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSource>,
     /// Keys of a ConfigMap as files.
@@ -26,14 +26,14 @@ pub struct Volume {
     pub secret: Option<SecretVolumeSource>,
 }
 
-/// A disk made for the Instance.
+/// A disk that is created for the Instance.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSource {
-    /// Device name; `persistent-disk-<index>` when absent.
+    /// Device name. Defaults to `persistent-disk-<index>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
-    /// What to make.
+    /// Template of the disk.
     pub template: DiskTemplate,
 }
 
@@ -43,20 +43,20 @@ pub struct DiskTemplate {
     /// Labels and annotations for the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<EmbeddedMetadata>,
-    /// What the disk is.
+    /// Spec of the disk.
     pub spec: DiskSpec,
 }
 
-/// What a disk is.
+/// Spec of a disk.
 #[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct DiskSpec {
     /// Type of disk.
     #[serde(rename = "type", default = "default_disk_type")]
     pub type_: String,
-    /// Its size.
+    /// Size of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<DiskResources>,
-    /// What it is filled with.
+    /// Initial content of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub populator: Option<DiskPopulator>,
 }
@@ -79,7 +79,7 @@ pub struct DiskResources {
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
 
-/// What a disk is filled with.
+/// Initial content of a disk.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct DiskPopulator {
     /// A bootable image.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Condition, InstanceTemplateSpec, Quantity};
 use crate::api::shared::Shared;
 
-/// A container or virtual machine, how many of it, and the cities it runs in.
+/// A container or virtual machine, the number of its Instances, and their cities.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[kube(
     group = "compute.datumapis.com",
@@ -16,7 +16,7 @@ use crate::api::shared::Shared;
     namespaced,
     status = "WorkloadStatus",
     derive = "PartialEq",
-    doc = "A container or virtual machine, how many of it, and the cities it runs in.",
+    doc = "A container or virtual machine, the number of its Instances, and their cities.",
     annotation("discovery.miloapis.com/parent-contexts", "Project"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
@@ -32,9 +32,9 @@ use crate::api::shared::Shared;
     printcolumn(name = "Up-to-date", type_ = "string", json_path = ".status.updatedReplicas")
 )]
 pub struct WorkloadSpec {
-    /// What to run.
+    /// Template of the Instances.
     pub template: Shared<InstanceTemplateSpec>,
-    /// Where, and how many; at least one.
+    /// Placements, each with its cities and its scale. At least one.
     #[schemars(length(min = 1))]
     pub placements: Vec<Placement>,
 }
@@ -43,11 +43,11 @@ pub struct WorkloadSpec {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Unique within the Workload; part of each deployment's name.
+    /// Name of the placement, unique in the Workload. Part of each deployment's name.
     pub name: String,
-    /// The cities, each once.
+    /// Codes of the cities. Each may occur once.
     pub city_codes: Vec<String>,
-    /// How many instances in each city.
+    /// Number of Instances in each city.
     pub scale_settings: ScaleSettings,
 }
 
@@ -55,7 +55,7 @@ pub struct Placement {
 /// did. Admission applies the limit to new values of the other fields.
 pub const MAX_REPLICAS: i32 = 1000;
 
-/// How many instances, and how they are replaced.
+/// Number of Instances, and how they are replaced.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleSettings {
@@ -65,7 +65,7 @@ pub struct ScaleSettings {
     /// Upper bound of autoscaling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_replicas: Option<i32>,
-    /// What autoscaling looks at.
+    /// Metrics for autoscaling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<ScaleMetric>>,
     /// Order of creation and replacement.
@@ -97,7 +97,7 @@ impl Default for InstanceManagementPolicy {
     }
 }
 
-/// One thing that autoscaling looks at.
+/// A metric for autoscaling.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct ScaleMetric {
     /// A resource of the instances.
@@ -109,7 +109,7 @@ pub struct ScaleMetric {
 pub struct ResourceMetric {
     /// Name of the resource.
     pub name: String,
-    /// What to aim for.
+    /// Target of the resource.
     pub target: MetricTarget,
 }
 
@@ -128,15 +128,15 @@ pub struct MetricTarget {
     pub average_utilization: Option<i32>,
 }
 
-/// What a Workload has come to: sums over its deployments.
+/// Status of a Workload, with sums over its deployments.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadStatus {
-    /// `Available`.
+    /// Conditions of the Workload, such as `Available`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// One entry per placement.
+    /// Status of each placement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placements: Vec<PlacementStatus>,
     /// Deployments that exist.
@@ -148,7 +148,7 @@ pub struct WorkloadStatus {
     /// Instances on the newest template that are programmed.
     #[serde(default)]
     pub current_replicas: i32,
-    /// Instances asked for.
+    /// Instances that are desired.
     #[serde(default)]
     pub desired_replicas: i32,
     /// Instances that are ready.
@@ -157,7 +157,7 @@ pub struct WorkloadStatus {
     /// Instances on the newest template.
     #[serde(default)]
     pub updated_replicas: i32,
-    /// Generation of the Workload that its deployments were last made from.
+    /// Generation of the Workload that its deployments reflect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -168,7 +168,7 @@ pub struct WorkloadStatus {
 pub struct PlacementStatus {
     /// The placement's name.
     pub name: String,
-    /// `Available`; its message names each city that has no deployment, and why.
+    /// Condition `Available`. Its message gives cities without a deployment, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -178,7 +178,7 @@ pub struct PlacementStatus {
     /// Instances on the newest template that are programmed.
     #[serde(default)]
     pub current_replicas: i32,
-    /// Instances asked for.
+    /// Instances that are desired.
     #[serde(default)]
     pub desired_replicas: i32,
     /// Instances that are ready.

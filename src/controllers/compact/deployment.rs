@@ -143,7 +143,7 @@ impl PackedDeployment {
         }
         let Some(deployment) = self.unpack() else {
             // This process decoded the text when it packed the deployment. With unreliable memory it must not decide anything.
-            tracing::error!("a deployment in memory cannot be read any more: the process ends");
+            tracing::error!("a cached deployment cannot be decoded: the process exits");
             std::process::abort();
         };
         deployment

@@ -153,7 +153,7 @@ pub async fn serve(
     ended.cancel();
     let rest = async { while connections.join_next().await.is_some() {} };
     if timeout(LAST, rest).await.is_err() {
-        tracing::warn!(what, "some requests did not end in time");
+        tracing::warn!(what, "some requests did not finish before the shutdown deadline");
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn content(kind: &str, namespace: &str, name: &str) -> Value {
 /// Asserts that a write was refused because of its namespace.
 fn is_refused<T>(what: &str, namespace: &str, result: kube::Result<T>) {
     let refused = refusal(result);
-    let words = format!("named ns-<uid>: '{namespace}' is none");
+    let words = format!("named ns-<uid>: '{namespace}' is not one");
     assert!(refused.as_ref().is_some_and(|why| why.contains(&words)), "{what} {namespace}: {refused:?}");
 }
 

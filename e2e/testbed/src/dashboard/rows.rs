@@ -17,7 +17,7 @@ pub(super) const ROWS: [(&str, &[Panel]); 7] = [
 const WAITING: &[Panel] = &[
     (
         "Blocked deployments",
-        "By reason, and by who has to act; the condition Federated of each has the details",
+        "By reason, and by who has to act. Condition Federated of each deployment has the details",
         "short",
         &[(
             "sum by (reason, waits_for) (compute_federation_blocked_deployments{$target})",
@@ -25,7 +25,7 @@ const WAITING: &[Panel] = &[
         )],
     ),
     (
-        "How long federation takes",
+        "Latency of federation",
         "Median and 99th percentile by leg: project to hub, hub to the cell's report, and from there to the project's status",
         "s",
         &[
@@ -70,13 +70,13 @@ const WAITING: &[Panel] = &[
 const SWEEPS: &[Panel] = &[
     (
         "Finished sweeps",
-        "By result: some of the work failed, or the state of the hub was unknown",
+        "By result. error: some of the work failed. postponed: the state of the hub was unknown",
         "short",
         &[("sum by (result) (increase(compute_sweeps_total{$target}[$__rate_interval]))", "{{result}}")],
     ),
     (
         "The last sweep",
-        "How long it took, and how long ago it ended; only the leader sweeps",
+        "Its duration, and the time since its end. Only the leader sweeps",
         "s",
         &[
             ("max by (pod) (compute_sweep_last_duration_seconds{$target})", "{{pod}} took"),
@@ -102,7 +102,7 @@ const DATA: &[Panel] = &[
         ],
     ),
     (
-        "How long Instances waited for their data",
+        "Wait of Instances for their data",
         "Median and 99th percentile over all cells",
         "s",
         &[
@@ -118,7 +118,7 @@ const DATA: &[Panel] = &[
     ),
     (
         "ReferencedDataReady changes",
-        "Instances whose condition ReferencedDataReady got another reason",
+        "Instances with a new reason in condition ReferencedDataReady",
         "short",
         &[(
             "sum by (to_reason) (increase(compute_referenced_data_condition_transitions_total{$target}[$__rate_interval]))",
@@ -129,7 +129,7 @@ const DATA: &[Panel] = &[
 
 const CITIES: &[Panel] = &[
     (
-        "Cities that have to leave a cluster",
+        "Drains of cities",
         "Drains by state, and clusters that hold a city without its label",
         "short",
         &[
@@ -139,7 +139,7 @@ const CITIES: &[Panel] = &[
     ),
     (
         "City policies",
-        "By phase of the migration from claims to dependencies; refused is 1 while Karmada does not propagate dependencies",
+        "By phase of the migration from claims to dependencies. refused is 1 while Karmada does not propagate dependencies",
         "short",
         &[
             ("sum by (phase) (compute_federation_policies{$target})", "{{phase}}"),
@@ -161,19 +161,19 @@ const CITIES: &[Panel] = &[
 const QUOTA: &[Panel] = &[
     (
         "Instances without an answer",
-        "By reason; without an answer they are neither started nor deleted",
+        "By reason. Without an answer, Instances are neither started nor deleted",
         "short",
         &[("sum by (reason) (compute_quota_unanswered_instances{$target})", "{{reason}}")],
     ),
     (
         "Failed evaluations of quota",
-        "By reason; the Instances wait",
+        "By reason. The Instances wait",
         "short",
         &[("sum by (reason) (increase(compute_quota_eval_failures_total{$target}[$__rate_interval]))", "{{reason}}")],
     ),
     (
         "Claims left behind",
-        "ResourceClaims whose project could not be reached when their Instance was deleted",
+        "ResourceClaims of deleted Instances, in projects that could not be reached",
         "short",
         &[("sum(increase(compute_quota_claim_orphaned_total{$target}[$__rate_interval]))", "orphaned")],
     ),
@@ -215,7 +215,7 @@ const WORK: &[Panel] = &[
     ),
     (
         "Keys ready to be reconciled",
-        "By queue; the highest of all pods",
+        "By queue. The highest value of all pods",
         "short",
         &[("max by (name) (workqueue_depth{$target})", "{{name}}")],
     ),
@@ -229,7 +229,7 @@ const WORK: &[Panel] = &[
         ],
     ),
     (
-        "How long keys wait, and are processed",
+        "Wait and processing time of keys",
         "99th percentile by queue",
         "s",
         &[
@@ -259,7 +259,7 @@ const WORK: &[Panel] = &[
         &[("sum by (host, code) (rate(rest_client_requests_total{$target}[$__rate_interval]))", "{{host}} {{code}}")],
     ),
     (
-        "How long API servers take",
+        "Latency of API servers",
         "99th percentile by the kind of API server and verb, until the answer begins",
         "s",
         &[(
@@ -269,7 +269,7 @@ const WORK: &[Panel] = &[
     ),
     (
         "Writes",
-        "Per second, by control plane and kind; nothing is written while nothing changes",
+        "Per second, by control plane and kind. While nothing changes, nothing is written",
         "ops",
         &[("sum by (plane, kind) (rate(compute_writes_total{$target}[$__rate_interval]))", "{{plane}} {{kind}}")],
     ),
@@ -305,7 +305,7 @@ const PROCESSES: &[Panel] = &[
     ),
     (
         "Leaders and projects",
-        "Which replica leads, how many projects it watches, and which kubeconfigs have changed and cannot be used",
+        "The leading replica, the projects that it watches, and changed kubeconfigs that cannot be used",
         "short",
         &[
             ("max by (pod) (leader_election_master_status{$target})", "{{pod}} leads"),

@@ -88,7 +88,7 @@ impl Lists {
         let version = ObjectVersion::of(&companion.metadata);
         self.events.extend(held_copies::tell(&object, &version, &facts, of.ctx.options.timing.deletion_patience, now));
         if facts.has_no_known_user() {
-            tracing::debug!(companion = %object, "companion is kept: its referenced-by is empty, or cannot be read");
+            tracing::debug!(companion = %object, "companion is kept: its annotation referenced-by is empty or unreadable");
             self.events.push(unreadable::users(&object, &version, now));
         }
         self.sources.insert(object.clone());

@@ -212,7 +212,7 @@ impl Collector {
             // The object has changed since it was judged: the next sweep decides again.
             Err(error) if error.class() == Class::Conflict => End::Success,
             Err(error) => {
-                tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
+                tracing::warn!(part, %error, class = error.label(), "a part of the sweep failed");
                 self.ctx.metrics.reconcile_failed("sweep", error.label());
                 End::Error
             }
@@ -281,7 +281,7 @@ impl Collector {
             tracing::warn!(
                 ?rule,
                 count,
-                "there are more objects without an owner than one sweep may delete: the next sweeps delete the rest"
+                "more objects without an owner than one sweep may delete: the next sweeps delete the rest"
             );
         }
         collected
@@ -360,7 +360,7 @@ impl Collector {
         for step in steps.iter().filter(|step| is_delete(step)) {
             if let Action::Hub(Write { object, .. }) = step {
                 let (rule, owner) = (observed.rule, &observed.owner);
-                tracing::warn!(%object, ?rule, ?owner, "deleted: its owner is gone");
+                tracing::warn!(%object, ?rule, ?owner, "deleted: its owner does not exist");
             }
         }
     }
@@ -430,7 +430,9 @@ impl Collector {
             (_, true) if is_deletion => {
                 tracing::warn!(namespace, ?rule, %error, class, "objects without an owner cannot be deleted");
             }
-            (_, true) => tracing::warn!(namespace, ?rule, %error, class, "a grace cannot start"),
+            (_, true) => {
+                tracing::warn!(namespace, ?rule, %error, class, "the start of a grace period cannot be recorded")
+            }
         }
         if stopped.is_write && !is_silence(error) {
             let report = if is_deletion { report::refused } else { report::note_refused };
@@ -452,7 +454,7 @@ impl Collector {
                 namespace,
                 cluster,
                 works = left.count,
-                "Works are left of objects that are deleted on the hub"
+                "Works remain of objects that are deleted on the hub"
             );
             // For a deleted namespace, only the log and the gauge report them.
             let Some(facts) = self.ctx.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };

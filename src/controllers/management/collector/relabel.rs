@@ -35,7 +35,7 @@ pub(crate) async fn relabel(hub: &HubCache, object: &Object, metrics: &Metrics) 
         relabel::relabel(object, &found)
     };
     if let Some(label) = label {
-        tracing::warn!(%object, "an object that has lost its label gets it back");
+        tracing::warn!(%object, "restoring the lost label of an object");
         send(&hub.plane, &label, metrics).await?;
     }
     Ok(())
@@ -68,7 +68,7 @@ pub(super) async fn relabel_namespaces(of: &Collector, round: &mut Round<'_>) ->
                 round.events.send(&hub.plane, &event, metrics, round.now).await;
             }
             LostNamespace::Relabelled(write) => {
-                tracing::warn!(namespace = name, "a hub namespace that has lost its labels gets them back");
+                tracing::warn!(namespace = name, "restoring the lost labels of a hub namespace");
                 match send(&hub.plane, &write, metrics).await {
                     Err(error) if error.class() != Class::Conflict => return Err(error),
                     _ => {}

@@ -62,7 +62,7 @@ impl SentEvents {
         metrics.wrote(Hub::NAME, "Event", "create");
         match hub.execute(event).await {
             // The server refuses an Event that it still has.
-            Err(error) if error.class() != Class::Conflict => tracing::debug!(%error, "Event is lost"),
+            Err(error) if error.class() != Class::Conflict => tracing::debug!(%error, "Event could not be written"),
             _ => drop(self.0.insert(event.object.name.clone(), now.instant)),
         }
     }

@@ -344,8 +344,7 @@ impl Federator {
         // Without an answer a default text is used.
         let found = self.ctx.hub.plane.read::<Namespace>("", &namespace).await.ok().flatten();
         let words = found.as_ref().and_then(hub_trouble::namespace_words);
-        let words =
-            words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more"));
+        let words = words.unwrap_or_else(|| format!("Namespace {namespace}, with no cause reported by its API server"));
         let mut all = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, known| fresh(known));
         all.insert(namespace, (now.instant, words.clone()));
@@ -457,7 +456,7 @@ impl Federator {
         let at = ObjectKey::new(namespace, &city.policy_name());
         let policy = hub.policies.get(&at);
         let policy_trouble = if hub.policies.is_unreadable(&at) {
-            Some("this operator cannot read it, and leaves it as it is".to_owned())
+            Some("this operator cannot read it, and does not change it".to_owned())
         } else {
             let refused = self.ctx.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
             refused.or_else(|| hub.hides_places(namespace))

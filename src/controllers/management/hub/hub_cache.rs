@@ -280,7 +280,7 @@ impl HubCache {
         let clusters = self.clusters.unreadable_in("").into_iter().map(|name| format!("Cluster {name}"));
         let bindings = self.bindings.unreadable_in(namespace).into_iter();
         let hidden = clusters.chain(bindings.map(|name| format!("ResourceBinding {namespace}/{name}"))).next()?;
-        Some(format!("it waits, for this operator cannot read {hidden}, and where cities are cannot be known"))
+        Some(format!("this operator cannot read {hidden}, so the Clusters of the cities are unknown"))
     }
 
     /// Returns the state of a namespace's migration from claims to dependencies.

@@ -172,11 +172,7 @@ impl Projector {
         record("leftover", key, &observed, now, &plan);
         carry_out(&project.plane, &self.ctx.hub.plane, &plan, &self.ctx.metrics).await?;
         if plan.signals.contains(&WrittenAgain) {
-            tracing::warn!(
-                namespace,
-                name,
-                "a copy without a cell's uid that was given away is there again, and stays"
-            );
+            tracing::warn!(namespace, name, "a copy without a cell's uid was handed over and exists again: it is kept");
         } else if suspected == Former::GoOperator {
             self.given().insert(key.clone(), |key| self.may_be_given(key));
         }
@@ -323,7 +319,7 @@ impl Projector {
             }
             Err(stopped) if stopped.at == End::Local && stopped.error.class() == Class::Invalid => {
                 let (namespace, name) = (&observed.namespace, &observed.name);
-                tracing::warn!(namespace, name, error = %stopped.error, "a projection is refused");
+                tracing::warn!(namespace, name, error = %stopped.error, "the project rejects a projection");
                 Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::Refused }))
             }
             Err(stopped) if stopped.at == End::Local && stopped.error.is_of_others_fields() => {
@@ -391,7 +387,7 @@ fn readable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(error) if matches!(error.class(), Class::Unauthenticated | Class::Forbidden | Class::Gone) => {
-            tracing::warn!(%error, "the claim of an Instance cannot be read");
+            tracing::warn!(%error, "the ResourceClaim of an Instance cannot be read");
             Ok(None)
         }
         Err(error) => Err(error),

@@ -94,13 +94,13 @@ async fn identify(projects: Weak<ProjectRegistry>, plane: ControlPlane<Discovery
             Ok(Some(found)) => {
                 return with(&projects, |projects| projects.identify(found.uid.unwrap_or_default()));
             }
-            Ok(None) => "there is no such namespace".to_owned(),
+            Ok(None) => "the namespace does not exist".to_owned(),
             Err(error) => error.to_string(),
         };
         if failures == 0 {
             tracing::warn!(
                 error = problem,
-                "nobody knows which management plane this is: hub namespaces have no keeper"
+                "the identity of this management plane is unknown: new hub namespaces get no keeper"
             );
         }
         failures += 1;

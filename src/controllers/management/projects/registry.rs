@@ -144,7 +144,7 @@ impl ProjectRegistry {
     /// Logs that a project has a rival at a hub namespace, once.
     pub(crate) fn note_rival(&self, project: &ProjectName, namespace: &str) {
         if self.rivals().insert((project.clone(), namespace.to_owned())) {
-            tracing::warn!(%project, namespace, "another project has a namespace of the same uid, and has it on the hub");
+            tracing::warn!(%project, namespace, "the hub namespace belongs to another project that has a namespace with the same uid");
         }
     }
 

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const MOST_AT_ONCE: usize = 10;
 
 /// Text of the Event in place of the decoder's error, for objects that are not read again.
-const WORDS_IN_LOG: &str = "the operator's log has the decoder's words";
+const WORDS_IN_LOG: &str = "the operator's log has the decoder's error";
 
 /// Objects that were reported. An object without a project is the hub's.
 type Reported = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;

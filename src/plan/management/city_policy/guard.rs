@@ -174,8 +174,8 @@ fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guard
     };
     let note = (candidates.len() > 1).then(|| {
         format!(
-            "Clusters {} carry the label of {city}, and nothing of it is anywhere yet: {chosen} is chosen, the first by name \
-             of those that are able",
+            "Clusters {} have the label of {city}, and none of them runs it yet. The policy selects {chosen}, the first \
+             able one by name",
             candidates.join(", ")
         )
     });
@@ -196,8 +196,8 @@ pub fn candidates<'a>(city: &CityCode, clusters: &'a BTreeMap<String, ClusterFac
 fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>) -> Guarded {
     let names: Vec<&str> = on.iter().map(|name| name.as_str()).collect();
     let note = format!(
-        "each deployment of {city} here runs on Clusters {}: take the city's label off all but one; until then nothing \
-         guards against the loss of a label",
+        "each deployment of {city} here runs on Clusters {}. Remove the city's label from all but one. Until then, the \
+         city is not protected against the loss of a label",
         names.join(", ")
     );
     Guarded { placement: by_label(selector, None), note: Some(note) }

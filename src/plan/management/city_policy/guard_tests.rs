@@ -117,7 +117,7 @@ fn new_namespace_starts_on_the_cluster_of_the_city() {
         assert_eq!(look(None, &observed), expected, "{what}");
     }
     let note = decide(&dfw(), &set(&[]), None, &both(), None).note.unwrap();
-    assert!(note.contains("Clusters a, b carry the label of dfw") && note.contains("a is chosen"), "{note}");
+    assert!(note.contains("Clusters a, b have the label of dfw") && note.contains("selects a,"), "{note}");
 }
 
 fn transfer(from: &str, to: &str, attempt: &str) -> Transfer {

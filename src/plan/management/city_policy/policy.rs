@@ -115,7 +115,8 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
     }
     let warning = observed.timing.rollback_warning;
     let text = format!(
-        "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
+        "in {} s, --referenced-data-propagation=selectors removes data from cities: {}. To keep the data, set \
+         --referenced-data-propagation=dependencies",
         warning.as_secs(),
         impact.join("; ")
     );
@@ -140,17 +141,16 @@ fn report_problem(observed: &Observed, live: &PropagationPolicy, now: Timestamp)
         Some(Problem::MissesLater) => (
             Reason::MigrationRefused,
             format!(
-                "Karmada on this hub does not bring what comes later: for {timeout} s, a companion of a deployment has \
-                 been on the hub that is not the first of its kind, and is not delivered. Policies keep their claims \
-                 until it is. Either Karmada is away, or it is older than 1.15.3 and only notices the first of a kind \
-                 (its issue 6924). Condition Federated of the deployments names the companion"
+                "Karmada on this hub does not deliver later companions: after {timeout} s, a companion that is not the \
+                 first of its kind is still missing. Policies keep their claims until it arrives. Either Karmada is down, or \
+                 it is older than 1.15.3 (Karmada issue 6924). Condition Federated of the deployments names the companion"
             ),
         ),
         Some(Problem::Unanswered) => (
             Reason::MigrationRefused,
             format!(
-                "Karmada on this hub does not bring dependencies: asked {timeout} s ago, it has not brought all \
-                 companions of any deployment of {city} in {namespace}. Policies keep their claims until it does. \
+                "Karmada on this hub does not propagate dependencies: {timeout} s after the request, no deployment of \
+                 {city} in {namespace} has all its companions. Policies keep their claims until it does. \
                  Enable the feature gate PropagateDeps of karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), \
                  and apply config/components/federation to the hub"
             ),
@@ -158,18 +158,18 @@ fn report_problem(observed: &Observed, live: &PropagationPolicy, now: Timestamp)
         Some(Problem::NobodyToAsk) if is_settled => (
             Reason::MigrationWaits,
             format!(
-                "for {timeout} s, Karmada on this hub could not be asked whether it brings dependencies: no policy on \
-                 its way has a deployment that it claims, that is scheduled to a cluster, and whose companions are on \
-                 the hub. Policies are not changed until one has. Condition Federated of the deployments says what is \
+                "for {timeout} s, the operator could not test if Karmada on this hub propagates dependencies. The test \
+                 needs a deployment that its policy claims, that is scheduled to a cluster, and whose companions are on \
+                 the hub. Policies are not changed until one exists. Condition Federated of the deployments says what is \
                  missing"
             ),
         ),
         None if is_settled && !rollback_waits.is_empty() => (
             Reason::MigrationWaits,
             format!(
-                "for {timeout} s, the way back to claims has waited for {}. This policy brings data both ways until \
-                 each companion is there and claimed by a policy, because an unclaimed one would be lost. Condition \
-                 ReferencedDataReady of the deployments says why a companion is not there",
+                "the rollback to claims has waited {timeout} s for {}. Until each companion exists and a policy claims \
+                 it, this policy delivers data both ways, because an unclaimed companion would be lost. Condition \
+                 ReferencedDataReady of the deployments says why a companion is missing",
                 named(rollback_waits, MAX_NAMED)
             ),
         ),
@@ -364,9 +364,8 @@ fn changed_annotations(
 fn removed(live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
     let fields: Vec<String> = live.spec.others.keys().map(|field| format!("spec.{field}")).collect();
     let text = format!(
-        "somebody else set {}, and this operator removed it again: the field decides over what the policy brings to its \
-         city, as whether it is deleted there with its deployment. Change no field of the spec of this policy but \
-         placement.clusterTolerations and suspension",
+        "this operator removed {}, set by another client. The field changes what the policy propagates, or what is \
+         deleted in the city. In the spec of this policy, change only placement.clusterTolerations and suspension",
         fields.join(", ")
     );
     let note =
@@ -400,7 +399,8 @@ fn notes(
     if all.len() > 1 && live.is_none_or(is_new) {
         let all: Vec<&str> = all.into_iter().collect();
         let text = format!(
-            "{} is spelt {} by its deployments and Clusters: all of them count, and the label {} should have one spelling",
+            "the city {} has the spellings {} on its deployments and Clusters. All of them count. Use one spelling for \
+             the label {}",
             observed.city,
             all.join(", "),
             label::TOPOLOGY_CITY

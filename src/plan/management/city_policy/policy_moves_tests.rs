@@ -153,7 +153,7 @@ fn unguarded_policy_has_one_spelling_until_another_appears() {
     assert_eq!(selector(&policy), json!({ "matchLabels": { label::TOPOLOGY_CITY: "DFW" } }));
     let respelt = look(Some(&policy), "dfw");
     assert_eq!(respelt.len(), 2, "the write, and that there are several: {respelt:?}");
-    assert!(format!("{respelt:?}").contains("is spelt DFW, dfw by"), "{respelt:?}");
+    assert!(format!("{respelt:?}").contains("has the spellings DFW, dfw on"), "{respelt:?}");
     let both = after(Some(&policy), &respelt[0]);
     assert!(look(Some(&both), "dfw").is_empty());
     let back = after(Some(&both), &look(Some(&both), "DFW")[0]);

@@ -109,7 +109,7 @@ fn unneeded_policy_with_claims_waits_until_its_timeout() {
     let begins = look(&policy, 2, NOW);
     assert_eq!((begins.steps.len(), begins.next), (1, poll));
     let told = format!("{:?}", begins.steps[0].told());
-    assert!(told.contains("AwaitingCompanions") && told.contains("2 companion(s) are still claimed"), "{told}");
+    assert!(told.contains("AwaitingCompanions") && told.contains("this policy still claims 2 companion(s)"), "{told}");
     let waiting = after(Some(&policy), &begins.steps[0]);
     let late = NOW + timing.policy_claim_release;
     let quiet = look(&waiting, 2, late - second);
@@ -220,8 +220,8 @@ fn problem_of_the_migration_is_reported_once() {
     let mut policy = after(Some(&of_go()), &plan(&migrating(&dfw, &of_go(), None), NOW).steps[0]);
     let cases = [
         (Problem::Unanswered, "MigrationRefused", "Enable the feature gate"),
-        (Problem::MissesLater, "MigrationRefused", "its issue 6924"),
-        (Problem::NobodyToAsk, "MigrationWaits", "could not be asked"),
+        (Problem::MissesLater, "MigrationRefused", "Karmada issue 6924"),
+        (Problem::NobodyToAsk, "MigrationWaits", "could not test if Karmada"),
     ];
     for (problem, reason, says) in cases {
         let look = |policy: &PropagationPolicy| plan(&migrating(&dfw, policy, Some(problem)), NOW).steps;
@@ -411,7 +411,10 @@ fn policy_selects_every_spelling_and_reports_several_once() {
         json!({ "matchLabels": { label::TOPOLOGY_CITY: "DFW" } })
     );
     let mixed = look(None, &["DFW", "dfw"], "Dfw");
-    assert!(mixed.len() == 2 && format!("{mixed:?}").contains("dfw is spelt DFW, Dfw, dfw"), "{mixed:?}");
+    assert!(
+        mixed.len() == 2 && format!("{mixed:?}").contains("the city dfw has the spellings DFW, Dfw, dfw"),
+        "{mixed:?}"
+    );
     let made = after(None, &mixed[0]);
     let expression = |values: &[&str]| json!({ "matchExpressions": [{ "key": label::TOPOLOGY_CITY, "operator": "In", "values": values }] });
     assert_eq!(label(&made.spec.resource_selectors[0].label_selector), expression(&["DFW", "dfw"]));

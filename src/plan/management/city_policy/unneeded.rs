@@ -78,8 +78,9 @@ fn give_up(
     now: Timestamp,
 ) -> Decided {
     let text = format!(
-        "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
-         the same; they stay on the city's cluster until every deployment that needs them has them by its need",
+        "the last deployment of {} was deleted {} s ago, and this policy still claims {} companion(s). The policy is \
+         deleted now. The companions stay on the city's cluster until each deployment that needs them has them as \
+         dependencies",
         observed.city,
         waited.as_secs(),
         observed.claimed
@@ -104,8 +105,8 @@ fn kept_selectors(observed: &Observed, policy: &PropagationPolicy) -> Option<Val
 /// Records that an unneeded policy waits, and reports the claims that it waits for.
 fn wait(observed: &Observed, policy: &PropagationPolicy, kept: Option<Value>, now: Timestamp) -> Write<Hub> {
     let text = format!(
-        "the last deployment of {} has gone; {} companion(s) are still claimed by this policy, which goes once they are \
-         released, or {} s after the deployment",
+        "the last deployment of {} was deleted, and this policy still claims {} companion(s). The policy is deleted when \
+         they are released, or {} s after the deployment",
         observed.city,
         observed.claimed,
         observed.timing.policy_claim_release.as_secs()

@@ -362,8 +362,8 @@ fn copy_that_a_finalizer_holds_is_reported_once_it_has_lasted() {
 #[test]
 fn hub_namespace_of_deleted_project_is_reported_with_its_deletion_time() {
     for (grace, then) in [
-        (Some(Duration::from_mins(1)), "What this hub namespace holds of it is deleted in 60 s."),
-        (None, "What this hub namespace holds of it is kept."),
+        (Some(Duration::from_mins(1)), "Its objects in this hub namespace are deleted in 60 s."),
+        (None, "Its objects in this hub namespace are kept."),
     ] {
         let found = observed(Rule::Namespace, no_project(), vec![hub_namespace(true)], None);
         let found = Observed { grace: Grace::Noted(grace), ..found };

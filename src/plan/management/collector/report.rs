@@ -38,9 +38,9 @@ pub(super) fn waits(observed: &Observed, on: &Object, now: Timestamp) -> Write<H
 
 fn copy_waits(copy: &Object, owner: &str, grace: Option<Duration>) -> String {
     format!(
-        "{copy} has lost its original: {owner} does not exist in the project. Other copies here may have lost theirs too. Their \
-         Instances keep running for {} s, and are deleted then. To keep them, create the originals again. To delete them now, delete \
-         the copies.",
+        "{copy} has lost its original: {owner} does not exist in the project. Other copies in this namespace may have lost \
+         their originals too. Their Instances run for {} s, and are then deleted. To keep the Instances, recreate the originals. \
+         To delete them now, delete the copies.",
         grace.unwrap_or_default().as_secs()
     )
 }
@@ -52,8 +52,8 @@ fn namespace_waits(observed: &Observed, owner: &str, grace: Option<Duration>) ->
         _ => String::new(),
     };
     let then = match grace {
-        Some(grace) => format!("What this hub namespace holds of it is deleted in {} s.", grace.as_secs()),
-        None => "What this hub namespace holds of it is kept.".to_owned(),
+        Some(grace) => format!("Its objects in this hub namespace are deleted in {} s.", grace.as_secs()),
+        None => "Its objects in this hub namespace are kept.".to_owned(),
     };
     format!("{owner} does not exist{place}. {then}")
 }
@@ -62,7 +62,8 @@ fn namespace_waits(observed: &Observed, owner: &str, grace: Option<Duration>) ->
 pub fn refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
     let what = observed.items.first().map(|item| item.object.to_string()).unwrap_or_default();
     let text = format!(
-        "{what} has lost its owner, and the hub refuses to delete it. It may keep running in cells. The next sweep tries again: {why}"
+        "{what} has lost its owner, and the hub refuses to delete it. It may still run in cells. The next sweep tries \
+         again: {why}"
     );
     warn(&observed.namespace, &observed.hub_namespace.uid, (Reason::RemovalRefused, &text), "", now)
 }
@@ -71,8 +72,8 @@ pub fn refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
 pub fn note_refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub> {
     let what = observed.noted.as_ref().map(|noted| noted.on.object.to_string()).unwrap_or_default();
     let text = format!(
-        "{what} has lost its owner, and the hub refuses the annotation {} on it. It is kept, because its grace cannot start. The next \
-         sweep tries again: {why}",
+        "{what} has lost its owner, and the hub refuses its annotation {}. The object is kept, because its grace period \
+         cannot start. The next sweep tries again: {why}",
         annotation::STRANDED_SINCE
     );
     warn(&observed.namespace, &observed.hub_namespace.uid, (Reason::RemovalRefused, &text), "note", now)
@@ -83,7 +84,7 @@ pub fn note_refused(observed: &Observed, why: &str, now: Timestamp) -> Write<Hub
 pub fn copy_held(copy: &WorkloadDeployment, patience: Duration, now: Timestamp) -> Option<Write<Hub>> {
     let held = Going::of(&copy.metadata).filter(|held| held.lasted(now) >= patience)?;
     let text = format!(
-        "This copy is terminating: it has {}. The ConfigMaps and Secrets in its namespace are kept until it is gone.",
+        "This copy is terminating: it has {}. The ConfigMaps and Secrets in its namespace are kept until it is deleted.",
         holders(&held.finalizers)
     );
     let note = Note { severity: Severity::Warning, reason: Reason::HubCopyHeld, action: "Sweeping", text: &text };
@@ -93,7 +94,7 @@ pub fn copy_held(copy: &WorkloadDeployment, patience: Duration, now: Timestamp) 
 /// Reports that Works of deleted objects are left on a cluster.
 pub fn left_on_cluster(namespace: &str, uid: &str, cluster: &str, left: &Left, now: Timestamp) -> Write<Hub> {
     let text = format!(
-        "Karmada still keeps {} Work(s) for Cluster {cluster} of what is deleted here, of {} among them. It keeps running there \
+        "Karmada still keeps {} Work(s) for Cluster {cluster} of objects that are deleted here, such as {}. These run there \
          as long as the cluster does not answer.",
         left.count, left.example
     );

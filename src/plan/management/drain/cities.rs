@@ -109,8 +109,8 @@ fn notices(observed: &Observed, drains: &BTreeMap<CityCode, Drain>) -> BTreeSet<
     let on = |cluster: &str, topic, text| Notice { cluster: cluster.to_owned(), topic, text };
     let lost = mislabelled(observed).map(|(cluster, city)| {
         let text = format!(
-            "the label {} is not {city}, and what runs there of that city stays: put the label back, or annotate the \
-             Cluster with {}=true to move the city",
+            "the label {} is not {city}, and deployments of {city} stay on the Cluster. Restore the label, or annotate \
+             the Cluster with {}=true to move the city",
             label::TOPOLOGY_CITY,
             annotation::DRAIN
         );
@@ -120,8 +120,8 @@ fn notices(observed: &Observed, drains: &BTreeMap<CityCode, Drain>) -> BTreeSet<
         let clusters = alone(observed, city);
         let names: Vec<&str> = clusters.iter().copied().collect();
         let text = format!(
-            "{city} is on Clusters {}, on each in other namespaces, and nothing of it moves: annotate those that are to \
-             give it up with {}=true, and have one keep it",
+            "{city} runs on Clusters {}, on each in different namespaces, and no namespace moves. To move the city to \
+             one Cluster, annotate the others with {}=true",
             names.join(", "),
             annotation::DRAIN
         );
@@ -130,13 +130,13 @@ fn notices(observed: &Observed, drains: &BTreeMap<CityCode, Drain>) -> BTreeSet<
     });
     let waiting = drains.iter().flat_map(|(city, drain)| {
         let topic = if drain.has_failed { Topic::DrainFailed } else { Topic::DrainWaiting };
-        let texts = drain.waits.iter().map(move |waits| format!("{city} stays here for now: {waits}"));
+        let texts = drain.waits.iter().map(move |waits| format!("the drain of {city} is not complete: {waits}"));
         texts.flat_map(move |text| drain.concerned().into_iter().map(move |cluster| on(cluster, topic, text.clone())))
     });
     let unguarded = observed.clusters.iter().filter(|(_, facts)| !observed.guard && facts.draining).map(|(name, _)| {
         let text = format!(
-            "nothing moves for the annotation {}: cityGuard is false in the configuration of compute-manager, and a city \
-             is wherever Clusters carry its label {}",
+            "the annotation {} has no effect: cityGuard is false in the configuration of compute-manager, so a city runs \
+             on every Cluster with its label {}",
             annotation::DRAIN,
             label::TOPOLOGY_CITY
         );
@@ -175,8 +175,8 @@ fn events(observed: &Observed, decision: &Decision, now: Timestamp) -> Vec<Write
     });
     let ended = before.drains.iter().filter(|(city, _)| !decision.drains.contains_key(*city));
     let ended = ended.flat_map(|(city, drain)| {
-        let to = drain.to.as_ref().map(|to| format!("; it was on its way to {to}")).unwrap_or_default();
-        let text = format!("nothing of {city} is to leave any more{to}");
+        let to = drain.to.as_ref().map(|to| format!("; its target was {to}")).unwrap_or_default();
+        let text = format!("the drain of {city} has ended{to}");
         let on = drain.from.iter();
         on.map(move |cluster| event(cluster, Severity::Normal, Reason::DrainEnded, "Draining", &text, now))
     });

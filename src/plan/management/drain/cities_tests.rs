@@ -45,8 +45,9 @@ fn cluster_without_the_label_of_a_city_that_it_holds_is_reported_once() {
         assert_eq!(found, expected, "{what}");
         let events = look(&mut observed);
         assert_eq!(events.len(), expected.len(), "{what}: {events:?}");
-        let says =
-            |event: &String| event.contains("CityLabelLost") && event.contains("is not dfw, and what runs there");
+        let says = |event: &String| {
+            event.contains("CityLabelLost") && event.contains("is not dfw, and deployments of dfw stay")
+        };
         assert!(events.iter().all(says), "{what}: {events:?}");
         assert!(look(&mut observed).is_empty(), "{what}: once");
     }
@@ -74,7 +75,7 @@ fn city_in_two_places_that_does_not_move_is_reported_once_on_each_cluster() {
     };
     let mut split = of([on(&[("a", 0)]), on(&[("b", 0)])]);
     let events = look(&mut split);
-    assert!(events.len() == 2 && events.iter().all(|event| event.contains("dfw is on Clusters a, b")), "{events:?}");
+    assert!(events.len() == 2 && events.iter().all(|event| event.contains("dfw runs on Clusters a, b")), "{events:?}");
     assert!(look(&mut split).is_empty(), "once");
     let both = || on(&[("a", 1), ("b", 1)]);
     assert!(look(&mut of([both(), both()])).is_empty(), "each deployment is on both: the policy reports that");

@@ -109,11 +109,13 @@ impl Drain {
     pub fn note(&self, city: &CityCode) -> Option<String> {
         let waits = self.waits.as_ref()?;
         if self.from.is_empty() {
-            return Some(format!("{city} is to leave no Cluster any more, and is not whole on one yet: {waits}"));
+            return Some(format!(
+                "the drain of {city} was cancelled, and the city is still on several Clusters: {waits}"
+            ));
         }
         let from: Vec<&str> = self.from.iter().map(String::as_str).collect();
         let drain = annotation::DRAIN;
-        Some(format!("{city} is to leave Cluster {} ({drain}=true), and stays for now: {waits}", from.join(", ")))
+        Some(format!("the drain of {city} from Cluster {} ({drain}=true) is not complete: {waits}", from.join(", ")))
     }
 }
 
@@ -161,11 +163,11 @@ pub fn next(city: &City<'_>, now: Timestamp) -> Option<Drain> {
     next.yielded = look.yielded(before);
     next.to = look.target(before, &failed);
     let Some(to) = next.to.clone() else {
-        next.waits = words.or_else(|| Some(format!("no other Cluster carries the label of {city}")));
+        next.waits = words.or_else(|| Some(format!("no other Cluster has the label of {city}")));
         return Some(next);
     };
     if let Err(why) = is_able(clusters, &to) {
-        next.waits = words.or_else(|| Some(format!("Cluster {to}, which carries the label of {city}, {why}")));
+        next.waits = words.or_else(|| Some(format!("Cluster {to}, which has the label of {city}, {why}")));
         return Some(next);
     }
     look.keep_orders(&mut next, before, &to);
@@ -299,8 +301,8 @@ impl<'a> Look<'a> {
         let since = next.one_way.unwrap_or(self.now);
         let pause = self.timing.drain_arrival;
         let why = format!(
-            "Cluster {from} {obstacle}, so that what does not arrive on {to} could not come back: mend that, or in {} s \
-             the drain begins without a way back",
+            "Cluster {from} {obstacle}, so a namespace that does not arrive on {to} cannot return. Fix this, or the drain \
+             starts in {} s without a way back",
             pause.as_secs()
         );
         next.one_way = Some(since);
@@ -357,9 +359,9 @@ impl<'a> Look<'a> {
             (Err(why), _) => format!("Cluster {to} {why}"),
             (Ok(()), Some(trouble)) => trouble.words(),
             (Ok(()), None) if there.transfer.as_ref().is_some_and(|of| of.route.to == *to) => {
-                "Karmada leaves the deployments there, and is asked again".to_owned()
+                "Karmada has not moved the deployments, and is asked again".to_owned()
             }
-            (Ok(()), None) => "its PropagationPolicy does not say so yet".to_owned(),
+            (Ok(()), None) => "its PropagationPolicy is not changed yet".to_owned(),
         };
         format!("it is still on {}; {why}", others.join(", "))
     }
@@ -371,7 +373,7 @@ impl<'a> Look<'a> {
         let yielded = (!yielded.is_empty()).then(|| {
             let within = self.timing.drain_arrival.as_secs();
             format!(
-                "what did not begin to move within {within} s is tried again after the others: {}",
+                "these did not start to move within {within} s, and are retried after the others: {}",
                 named(&yielded, MAX_NAMED)
             )
         });
@@ -382,15 +384,15 @@ impl<'a> Look<'a> {
         let left = others.find_map(|(name, route, since)| {
             let there = &self.namespaces[name];
             let lasts = self.has_passed(since, self.timing.drain_retry) && !there.is_complete_on(&route.to);
-            lasts.then(|| format!("{name} is on its way to {}: {}", route.to, self.why_left(there, route)))
+            lasts.then(|| format!("{name} is moving to {}: {}", route.to, self.why_left(there, route)))
         });
         let shared = (is_idle && !staying.shared.is_empty()).then(|| {
             let named = named(&staying.shared, MAX_NAMED);
-            format!("no cluster gives up what several have before the one that is to keep it runs it: {named}")
+            format!("duplicates are not removed before the target cluster runs the deployments: {named}")
         });
         let suspended = (is_idle && !staying.suspended.is_empty()).then(|| {
-            let why = "spec.suspension.scheduling of ResourceBindings there keeps them from being scheduled";
-            format!("{} stay(s): {why}", staying.suspended.join(", "))
+            let why = "spec.suspension.scheduling of ResourceBindings there blocks scheduling";
+            format!("not moved: {}: {why}", staying.suspended.join(", "))
         });
         let all: Vec<String> = [yielded, left, shared, suspended].into_iter().flatten().collect();
         (!all.is_empty()).then(|| all.join("; "))

@@ -67,7 +67,7 @@ fn shared_namespace_on_a_third_cluster_waits() {
     world.clusters.insert("c".into(), ClusterFacts::labelled("dfw"));
     shared(&mut world, "n1", &[("a", 1), ("b", 1), ("c", 1)]);
     world.look();
-    assert!(world.transfers().is_empty() && world.waits().contains("runs on c as well"), "{:?}", world.decision);
+    assert!(world.transfers().is_empty() && world.waits().contains("also run on c"), "{:?}", world.decision);
     world.cluster("c").draining = true;
     world.look();
     assert_eq!(world.transfers(), ["n1>b"]);

@@ -52,7 +52,7 @@ fn unmoved_namespace_is_reported_once_while_it_lasts() {
     let mut world = World::new(&["n1"]);
     world.look();
     world.wait(1);
-    assert!(world.look().contains("Karmada leaves the deployments there"));
+    assert!(world.look().contains("Karmada has not moved the deployments"));
     for _ in 0..3 {
         assert_eq!((world.look().as_str(), world.drain().state()), ("[]", "waiting"));
         world.wait(1);
@@ -65,12 +65,9 @@ fn blocked_namespace_reports_its_own_cause() {
     let hidden = "this operator cannot read ResourceBinding n1/web";
     for (trouble, words) in [
         (PolicyTrouble::Unreadable, "this operator cannot read its PropagationPolicy"),
-        (PolicyTrouble::Leaving, "its PropagationPolicy is being deleted"),
+        (PolicyTrouble::Leaving, "its PropagationPolicy is terminating"),
         (PolicyTrouble::Unknown(hidden.into()), hidden),
-        (
-            PolicyTrouble::Refused("webhook says no".into()),
-            "the hub does not take its PropagationPolicy: webhook says no",
-        ),
+        (PolicyTrouble::Refused("webhook says no".into()), "the hub rejects its PropagationPolicy: webhook says no"),
     ] {
         let mut world = World::new(&["n1"]);
         world.namespaces.get_mut("n1").unwrap().policy_trouble = Some(trouble);
@@ -78,7 +75,7 @@ fn blocked_namespace_reports_its_own_cause() {
         for minutes in [1, 9] {
             world.wait(minutes);
             let events = world.look();
-            assert!(events.contains(words) && !events.contains("Karmada leaves"), "{events}");
+            assert!(events.contains(words) && !events.contains("Karmada has not moved"), "{events}");
             assert_eq!(world.look(), "[]", "once");
         }
         world.wait(60);

@@ -194,9 +194,9 @@ fn drain_without_an_able_target_waits_and_continues() {
     let obstacles: [(&str, Edit, Edit); 5] = [
         ("taint", |b| b.obstacle = Some("has the taint k:NoSchedule".into()), |b| b.obstacle = None),
         ("not ready", |b| b.ready = Err("away".into()), |b| b.ready = Ok(())),
-        ("no other Cluster carries the label", |b| b.city = None, |b| b.city = Some(dfw())),
-        ("no other Cluster carries the label", |b| b.deleting = true, |b| b.deleting = false),
-        ("no other Cluster carries the label", |b| b.draining = true, |b| b.draining = false),
+        ("no other Cluster has the label", |b| b.city = None, |b| b.city = Some(dfw())),
+        ("no other Cluster has the label", |b| b.deleting = true, |b| b.deleting = false),
+        ("no other Cluster has the label", |b| b.draining = true, |b| b.draining = false),
     ];
     for (what, spoil, mend) in obstacles {
         let mut world = World::new(&["n1", "n2"]);
@@ -205,7 +205,7 @@ fn drain_without_an_able_target_waits_and_continues() {
         assert!(world.transfers().is_empty() && world.waits().contains(what), "{what}: {:?}", world.decision);
         assert!(events.contains("DrainWaiting") && events.contains(what), "{events}");
         assert_eq!((world.drain().state(), world.look().as_str()), ("waiting", "[]"), "it is told once");
-        assert!(world.drain().note(&dfw()).unwrap().contains("dfw is to leave Cluster a"));
+        assert!(world.drain().note(&dfw()).unwrap().contains("the drain of dfw from Cluster a"));
         world.wait(60);
         world.look();
         assert!(world.transfers().is_empty(), "{what}");
@@ -238,7 +238,7 @@ fn namespace_with_suspended_scheduling_is_skipped_and_reported() {
     world.arrive("n2", "b", true);
     world.look();
     assert!(
-        world.transfers().is_empty() && world.waits().contains("n1 stay(s): spec.suspension"),
+        world.transfers().is_empty() && world.waits().contains("not moved: n1: spec.suspension"),
         "{:?}",
         world.decision
     );
@@ -291,7 +291,7 @@ fn failed_namespace_without_a_way_back_stays_and_is_reported() {
     world.arrive("n1", "b", false);
     world.wait(10);
     let events = world.look();
-    assert!(events.contains("it stays there, for Cluster a has the taint k:NoSchedule"), "{events}");
+    assert!(events.contains("it stays there because Cluster a has the taint k:NoSchedule"), "{events}");
     assert_eq!(world.transfers(), ["n1>b"]);
     assert_eq!(world.look(), "[]", "once");
     world.arrive("n1", "b", true);
@@ -309,7 +309,7 @@ fn refused_transfer_is_requested_again_under_another_name() {
     world.look();
     let second = attempt(&world);
     assert_ne!(second, first, "nothing has moved");
-    assert!(world.waits().contains("n1 is on its way to b: it is still on a"), "{}", world.waits());
+    assert!(world.waits().contains("n1 is moving to b: it is still on a"), "{}", world.waits());
     // Another process reads it off the policy.
     world.restart();
     world.look();

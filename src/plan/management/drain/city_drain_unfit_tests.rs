@@ -22,7 +22,7 @@ fn transfer_to_a_cluster_without_the_label_does_not_begin() {
         edit(world.cluster("b"));
         let events = world.look();
         assert!(world.transfers().is_empty() && world.drain().to.is_none(), "{what}: {:?}", world.decision);
-        assert!(events.contains("no other Cluster carries the label of dfw"), "{what}: {events}");
+        assert!(events.contains("no other Cluster has the label of dfw"), "{what}: {events}");
         world.wait(60);
         world.look();
         assert!(world.transfers().is_empty(), "{what}: {:?}", world.decision);

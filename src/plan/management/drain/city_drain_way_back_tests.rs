@@ -10,7 +10,7 @@ fn drain_without_a_way_back_is_reported_before_it_begins() {
     let mut world = World::new(&["n1", "n2"]);
     world.cluster("a").obstacle = Some(TAINT.into());
     let events = world.look();
-    let said = "Cluster a has the taint k:NoSchedule, so that what does not arrive on b could not come back";
+    let said = "Cluster a has the taint k:NoSchedule, so a namespace that does not arrive on b cannot return";
     assert!(events.contains("DrainWaiting") && events.contains(said) && events.contains("600 s"), "{events}");
     assert_eq!((world.transfers().len(), world.drain().state()), (0, "waiting"));
     assert_eq!(world.look(), "[]", "once");
@@ -37,7 +37,7 @@ fn drain_begins_once_the_way_back_opens_and_reports_if_it_closes_again() {
     world.wait(10);
     world.arrive("n1", "b", true);
     let events = world.look();
-    assert!(world.transfers().is_empty() && events.contains("could not come back"), "{events}");
+    assert!(world.transfers().is_empty() && events.contains("cannot return"), "{events}");
 }
 
 #[test]

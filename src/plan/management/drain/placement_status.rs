@@ -183,12 +183,12 @@ impl PolicyTrouble {
     /// The message.
     pub fn words(&self) -> String {
         match self {
-            Self::Unreadable => "this operator cannot read its PropagationPolicy, and leaves it as it is".to_owned(),
+            Self::Unreadable => "this operator cannot read its PropagationPolicy, and does not change it".to_owned(),
             Self::Leaving => {
-                "its PropagationPolicy is being deleted, and a finalizer of another owner holds it".to_owned()
+                "its PropagationPolicy is terminating, and a finalizer of another owner blocks its deletion".to_owned()
             }
-            Self::Unknown(why) => format!("its PropagationPolicy stays as it is: {why}"),
-            Self::Refused(words) => format!("the hub does not take its PropagationPolicy: {words}"),
+            Self::Unknown(why) => format!("its PropagationPolicy is not changed: {why}"),
+            Self::Refused(words) => format!("the hub rejects its PropagationPolicy: {words}"),
         }
     }
 }
@@ -291,7 +291,7 @@ impl PlacementStatus {
         let others: Vec<&str> = others.map(String::as_str).collect();
         if !others.is_empty() {
             return Some(format!(
-                "what runs there runs on {} as well, and no owner has decided which of them keeps it",
+                "its deployments also run on {}, and no owner has decided which cluster keeps them",
                 others.join(", ")
             ));
         }

@@ -227,8 +227,8 @@ fn failure(
     };
     let missing = status.missing(to, of.record.before).unwrap_or_default();
     let fate = match is_able(clusters, from) {
-        Ok(()) => "it is to be brought back".to_owned(),
-        Err(why) => format!("it stays there, for Cluster {from} {why}"),
+        Ok(()) => "it is returned".to_owned(),
+        Err(why) => format!("it stays there because Cluster {from} {why}"),
     };
     let marks = clusters.get(to).map(ClusterFacts::marks).unwrap_or_default();
     Failure { marks, why: format!("{namespace} did not arrive on {to}{within}: {missing}; {fate}"), at: Some(now) }
@@ -239,5 +239,5 @@ fn failure(
 /// # Errors
 /// The reason, as a text that follows the Cluster's name.
 pub(super) fn is_able(clusters: &BTreeMap<String, ClusterFacts>, cluster: &str) -> Result<(), String> {
-    clusters.get(cluster).map_or(Err("is not there any more".to_owned()), ClusterFacts::is_able)
+    clusters.get(cluster).map_or(Err("does not exist".to_owned()), ClusterFacts::is_able)
 }

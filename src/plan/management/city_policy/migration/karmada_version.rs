@@ -42,10 +42,10 @@ impl FormerBug {
     /// A short description, with the number of the Karmada issue.
     pub fn text(self) -> &'static str {
         match self {
-            Self::LaterCompanions => "of several companions of one kind it only notices the first (6924)",
-            Self::Restart => "a restart removes the dependencies of deployments (6600)",
+            Self::LaterCompanions => "it notices only the first of several companions of one kind (6924)",
+            Self::Restart => "its restart removes the dependencies of deployments (6600)",
             Self::Annotations => "its record of dependencies overwrites other annotations of a binding (7208)",
-            Self::PolicyDeletion => "a policy that names a missing object cannot be deleted (7038)",
+            Self::PolicyDeletion => "it cannot delete a policy that names a missing object (7038)",
         }
     }
 
@@ -107,17 +107,15 @@ impl fmt::Display for KarmadaVersion {
 /// The assumptions, for a reader without the configuration.
 pub fn of_any() -> String {
     let bugs = FormerBug::ALL.map(FormerBug::text).join("; ");
-    format!(
-        "Assumed of its version (karmada.minimumVersion), where the operator has not seen it: none of this is true: {bugs}"
-    )
+    format!("Assumed from karmada.minimumVersion and not verified: Karmada on the hub does not have these bugs: {bugs}")
 }
 
 /// The assumptions about the configured version.
 pub fn text(version: KarmadaVersion) -> String {
     let bugs = FormerBug::ALL.map(FormerBug::text);
     format!(
-        "assumed, not seen: Karmada on the hub is {version} or later (karmada.minimumVersion), so that none of this is true \
-         of it: {}",
+        "assumed from karmada.minimumVersion, not verified: Karmada on the hub is {version} or later, and does not have \
+         these bugs: {}",
         bugs.join("; ")
     )
 }
@@ -168,7 +166,12 @@ mod tests {
     #[test]
     fn assumption_text_names_version_and_issues() {
         let text = text(KarmadaVersion::DEFAULT);
-        assert!(text.starts_with("assumed, not seen: Karmada on the hub is v1.15.6 or later"), "{text}");
+        assert!(
+            text.starts_with(
+                "assumed from karmada.minimumVersion, not verified: Karmada on the hub is v1.15.6 or later"
+            ),
+            "{text}"
+        );
         assert!(["6924", "6600", "7208", "7038"].iter().all(|issue| text.contains(issue)), "{text}");
     }
 }

@@ -55,13 +55,13 @@ pub fn rollback_impact(observed: &Observed) -> Result<Vec<String>, Vec<String>> 
             match observed.claimed_by.get(data_ref) {
                 Some(Some(policy)) if *policy == city.policy_name() => {}
                 Some(Some(policy)) => {
-                    impact.insert(format!("{city} loses {data_ref}, which stays with {policy}"));
+                    impact.insert(format!("{city} loses {data_ref}, which {policy} keeps"));
                 }
                 Some(None) => {
                     waits.insert(format!("{data_ref}, which no policy claims"));
                 }
                 None => {
-                    waits.insert(format!("{data_ref}, which is not there"));
+                    waits.insert(format!("{data_ref}, which does not exist"));
                 }
             }
         }
@@ -140,14 +140,14 @@ mod tests {
         let none: BTreeMap<DataRef, Option<String>> = BTreeMap::new();
         for (what, consumers, claimed_by, expected) in [
             ("no consumer expects data", vec![consumer("web", Some("dfw"), &[])], none.clone(), Ok(vec![])),
-            ("the companion is not there", vec![dfw.clone()], none, waits("Secret/db, which is not there")),
+            ("the companion is not there", vec![dfw.clone()], none, waits("Secret/db, which does not exist")),
             ("no policy claims it yet", vec![dfw.clone()], claimed(None), waits("Secret/db, which no policy claims")),
             ("the only city has it", vec![dfw.clone()], claimed(Some("city-dfw")), Ok(vec![])),
             (
                 "the other city loses it",
                 vec![dfw.clone(), ord],
                 claimed(Some("city-dfw")),
-                lost("ord loses Secret/db, which stays with city-dfw"),
+                lost("ord loses Secret/db, which city-dfw keeps"),
             ),
             (
                 "a deployment without a city is not delivered",
@@ -159,7 +159,7 @@ mod tests {
                 "another's policy keeps it",
                 vec![dfw],
                 claimed(Some("theirs")),
-                lost("dfw loses Secret/db, which stays with theirs"),
+                lost("dfw loses Secret/db, which theirs keeps"),
             ),
         ] {
             let observed = Observed { consumers, claimed_by, ..Observed::default() };
