@@ -431,7 +431,7 @@ impl Collector {
                 tracing::warn!(namespace, ?rule, %error, class, "objects without an owner cannot be deleted");
             }
             (_, true) => {
-                tracing::warn!(namespace, ?rule, %error, class, "the start of a grace period cannot be recorded")
+                tracing::warn!(namespace, ?rule, %error, class, "the start of a grace period cannot be recorded");
             }
         }
         if stopped.is_write && !is_silence(error) {
