@@ -139,7 +139,7 @@ fn config_file_names_the_sources_of_projects_and_quota() {
     let source = Source { path: Some(file.clone()), context: None };
     // A cell's quota falls back to the projects' kubeconfig, and only then is a name needed.
     let text = format!("{HEAD}discovery:\n  mode: milo\n  projectKubeconfigPath: {path}\n");
-    assert!(cell(&text).unwrap_err().contains("clusterName is needed"));
+    assert!(cell(&text).unwrap_err().contains("clusterName is required"));
     let quota = cell(&format!("{text}  clusterName: dfw-1\n  formerClusterNames: [single]\n")).unwrap().quota.unwrap();
     assert_eq!(
         quota,

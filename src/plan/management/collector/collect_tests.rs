@@ -337,7 +337,10 @@ fn refusals_are_reported_in_their_own_words() {
     );
     assert!(deletion.ends_with("not today\""), "{deletion}");
     let (not_noted, grace) = note(report::note_refused(&copy(None), "not today", now()));
-    assert!(grace.contains("refuses the annotation compute.datumapis.com/stranded-since on it. It is kept"), "{grace}");
+    assert!(
+        grace.contains("refuses its annotation compute.datumapis.com/stranded-since. The object is kept"),
+        "{grace}"
+    );
     assert_ne!(refused, not_noted, "both can be reported");
 }
 
