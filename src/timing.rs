@@ -1,8 +1,8 @@
 //! Every period after which the operator decides something, in one value.
 //!
 //! Periods of the transport (call deadlines, queue back-off) are defined where they are used. The periods here matter to a person
-//! on call, or to a test. Production runs with [`Timing::default`]. The section `timing` of the config file shortens them for
-//! tests.
+//! on call, or to a test. What follows from them is a method. Production runs with [`Timing::default`]. The section `timing` of the
+//! config file shortens them for tests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -47,84 +47,44 @@ macro_rules! periods {
 
 periods! {
     /// A deployment must be blocked this long before that is reported: bindings, schedules and copies take time. Three times as
-    /// long if it was never delivered and Karmada gives no reason.
+    /// long if it was never delivered and Karmada gives no reason. A hub Instance must be without a place this long before it is
+    /// quarantined.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
-    /// Work on an object must fail this long before any error is reported on the object that its user reads.
+    /// Work on an object must fail this long before any error is reported on the object that its user reads. A claim must be
+    /// unevaluated this long before `QuotaNoBudget` is reported.
     error_grace, "errorGraceSeconds", Duration::from_secs(20);
-    /// A deletion must wait this long for the hub, or for a blocked copy there, before its cause is reported.
+    /// A deletion must wait this long for another object before its cause is reported. An unneeded city policy then stops waiting
+    /// for the companions that it claims, and an Instance of an unknown project stops waiting for its ResourceClaim.
     deletion_patience, "deletionPatienceSeconds", Duration::from_mins(2);
     /// A cluster must be away this long before readiness there is Unknown.
     cluster_silence, "clusterSilenceSeconds", Duration::from_mins(2);
-    /// Pause before the operator writes its field again, if another client reverts it repeatedly.
-    takeover_pause, "takeoverPauseSeconds", Duration::from_mins(1);
-    /// Wait after the first repair that did not help; later waits are longer.
-    repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
-    /// Wait before something that was never delivered is touched, one deployment at a time. The next one follows once it has
-    /// arrived, or after a tenth of this.
-    never_delivered_repair, "neverDeliveredRepairSeconds", Duration::from_mins(10);
-    /// Interval of reads of a source that waits for something no watch shows: rights, and names that other objects hold.
-    source_retry, "sourceRetrySeconds", Duration::from_secs(10);
-    /// Longest wait of an unneeded city policy for the companions that it still claims.
-    policy_claim_release, "policyClaimReleaseSeconds", Duration::from_mins(2);
-    /// Interval of reconciles of a city policy that waits for something in memory, besides events.
-    policy_poll, "policyPollSeconds", Duration::from_secs(5);
-    /// Longest time for Karmada to show that it propagates dependencies; usually that takes a second.
-    probe_timeout, "probeTimeoutSeconds", Duration::from_secs(30);
-    /// How long the choice of the policy that probes Karmada is valid.
-    probe_election_ttl, "probeElectionTtlSeconds", Duration::from_secs(1);
-    /// Longest time for a hub namespace's part of a city to arrive on the target cluster of a drain. Then it is moved back.
-    drain_arrival, "drainArrivalSeconds", Duration::from_mins(10);
-    /// Interval at which a drain asks the scheduler again to move what is left.
-    drain_retry, "drainRetrySeconds", Duration::from_mins(1);
-    /// Time between the warning and the loss of data in a rollback to claims.
-    rollback_warning, "rollbackWarningSeconds", Duration::from_secs(30);
-    /// A hub Instance must be without a place this long before it is quarantined: its deployment may arrive later.
-    quarantine_grace, "quarantineGraceSeconds", Duration::from_secs(5);
-    /// A claim must be unevaluated this long before `QuotaNoBudget` is reported.
-    quota_no_budget, "quotaNoBudgetSeconds", Duration::from_secs(15);
-    /// Wait of an Instance with only optional data under the Go operator, which announces nothing if none of that data exists.
-    optional_data, "optionalDataSeconds", Duration::from_mins(1);
-    /// Longest wait of a terminating Instance for the release of its ResourceClaim while the quota backend is away.
-    quota_claim_release, "quotaClaimReleaseSeconds", Duration::from_hours(2);
-    /// The same wait, if the backend does not know the project or the namespace does not name it.
-    quota_project_gone, "quotaProjectGoneSeconds", Duration::from_mins(2);
-    /// Longest time for a project's watch of ResourceClaims to start; then claims are read one by one.
-    quota_watch_patience, "quotaWatchPatienceSeconds", Duration::from_secs(2);
-    /// Interval of reads of a network object that no watch shows.
-    network_retry, "networkRetrySeconds", Duration::from_secs(5);
-    /// Time between taking over another cell's write-back and recreating it.
-    write_back_recreate, "writeBackRecreateSeconds", Duration::from_millis(200);
-    /// Interval of checks of a write-back that belongs to another cell.
-    write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
+    /// Longest time for Karmada to deliver something. Then a deployment that was never delivered is touched, one at a time, and a
+    /// namespace that a drain has moved is moved back. One attempt has a tenth of this.
+    arrival, "arrivalSeconds", Duration::from_mins(10);
     /// Time for which a copy on the hub is kept after its original vanished without a deletion that the operator saw. An etcd may
     /// have been restored.
     loss_patience, "lossPatienceSeconds", Duration::from_hours(1);
-    /// Time for Karmada to remove the Work of a deleted object before the delay is reported. It takes a second if the cluster
-    /// answers.
-    work_removal, "workRemovalSeconds", Duration::from_mins(1);
-    /// How long an API server keeps one watch call open.
+    /// Longest wait of a terminating Instance for the release of its ResourceClaim while the quota backend is away.
+    quota_claim_release, "quotaClaimReleaseSeconds", Duration::from_hours(2);
+    /// Wait of an Instance with only optional data under the Go operator, which announces nothing if none of that data exists.
+    optional_data, "optionalDataSeconds", Duration::from_mins(1);
+    /// Longest time for Karmada to show that it brings dependencies. Usually that takes a second. Also the time between the
+    /// warning and the loss of data in a rollback to claims.
+    migration_step, "migrationStepSeconds", Duration::from_secs(30);
+    /// Pause before the operator writes its field again, if another client reverts it repeatedly.
+    takeover_pause, "takeoverPauseSeconds", Duration::from_mins(1);
+    /// Interval of checks of something that no event reports. A source of data is read at each second interval, and the hub for a
+    /// write-back of another cell at each sixth.
+    poll, "pollSeconds", Duration::from_secs(5);
+    /// How long an API server keeps one watch call open. The connection is dead if the call then stays silent for an eighth of
+    /// this, and for two seconds.
     watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
-    /// A watch call that delivers nothing for this long has outlived its end: the connection is dead.
-    watch_silence, "watchSilenceSeconds", Duration::from_secs(45);
-    /// How long the hub keeps one watch call of management open. A silent hub affects every tenant and must be reported within
-    /// seconds.
+    /// The same for management's watches of the hub. A silent hub affects every tenant and must be reported within seconds.
     hub_watch_lifetime, "hubWatchLifetimeSeconds", Duration::from_secs(8);
-    /// A watch call of the hub that delivers nothing for this long has outlived its end: the connection is dead.
-    hub_watch_silence, "hubWatchSilenceSeconds", Duration::from_secs(10);
-    /// Time for a server to answer after one of its watches went silent, before the server counts as silent.
-    silence_proof, "silenceProofSeconds", Duration::from_secs(3);
-    /// A watch that failed must stay quiet this long to count as recovered.
-    watch_proof, "watchProofSeconds", Duration::from_secs(1);
-    /// Longest wait between two attempts of a failing watch.
+    /// Longest wait between two attempts of a failing watch. Three times as long for a watch of one tenant among many.
     watch_retry_max, "watchRetryMaxSeconds", Duration::from_secs(5);
-    /// Longest wait between two attempts of a failing watch of one tenant among many.
-    tenant_watch_retry_max, "tenantWatchRetryMaxSeconds", Duration::from_secs(15);
-    /// How long a Lease is held without being renewed.
+    /// How long a Lease is held without being renewed. The leader tries to renew it for two thirds of this.
     lease_duration, "leaseDurationSeconds", Duration::from_secs(15);
-    /// How long a leader tries to renew before it gives up its work.
-    lease_renew_deadline, "leaseRenewDeadlineSeconds", Duration::from_secs(10);
-    /// Between two attempts at the Lease.
-    lease_retry, "leaseRetrySeconds", Duration::from_secs(2);
 }
 
 impl Timing {
@@ -134,10 +94,39 @@ impl Timing {
         lasted >= self.error_grace
     }
 
-    /// Returns the timing for management's watches of the hub, which all tenants share.
+    /// Returns the time in which one attempt to deliver something shows its effect. The next attempt follows after it.
     #[must_use]
-    pub fn of_hub_watches(self) -> Self {
-        Self { watch_lifetime: self.hub_watch_lifetime, watch_silence: self.hub_watch_silence, ..self }
+    pub fn attempt(&self) -> Duration {
+        self.arrival / 10
+    }
+
+    /// Returns the periods of a watch.
+    #[must_use]
+    pub fn watches(&self) -> WatchTiming {
+        WatchTiming::new(self.watch_lifetime, self.watch_retry_max)
+    }
+
+    /// Returns the periods of management's watches of the hub, which all tenants share.
+    #[must_use]
+    pub fn hub_watches(&self) -> WatchTiming {
+        WatchTiming::new(self.hub_watch_lifetime, self.watch_retry_max)
+    }
+}
+
+/// The periods of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchTiming {
+    /// How long the server keeps one call open.
+    pub lifetime: Duration,
+    /// A call that delivers nothing for this long has outlived its end: the connection is dead.
+    pub silence: Duration,
+    /// Longest wait between two attempts, if it fails.
+    pub retry_max: Duration,
+}
+
+impl WatchTiming {
+    fn new(lifetime: Duration, retry_max: Duration) -> Self {
+        Self { lifetime, silence: lifetime + (lifetime / 8).max(Duration::from_secs(2)), retry_max }
     }
 }
 
@@ -156,65 +145,28 @@ mod tests {
     fn default_timing_has_the_values_of_production() {
         let timing = Timing::default();
         let table = [
-            (timing.delivery_grace, 5_000),
-            (timing.error_grace, 20_000),
-            (timing.deletion_patience, 120_000),
-            (timing.cluster_silence, 120_000),
-            (timing.takeover_pause, 60_000),
-            (timing.repair_backoff_base, 5_000),
-            (timing.never_delivered_repair, 600_000),
-            (timing.source_retry, 10_000),
-            (timing.policy_claim_release, 120_000),
-            (timing.policy_poll, 5_000),
-            (timing.probe_timeout, 30_000),
-            (timing.probe_election_ttl, 1_000),
-            (timing.drain_arrival, 600_000),
-            (timing.drain_retry, 60_000),
-            (timing.rollback_warning, 30_000),
-            (timing.quarantine_grace, 5_000),
-            (timing.quota_no_budget, 15_000),
-            (timing.optional_data, 60_000),
-            (timing.quota_claim_release, 7_200_000),
-            (timing.quota_project_gone, 120_000),
-            (timing.quota_watch_patience, 2_000),
-            (timing.network_retry, 5_000),
-            (timing.write_back_recreate, 200),
-            (timing.write_back_contested, 30_000),
-            (timing.loss_patience, 3_600_000),
-            (timing.work_removal, 60_000),
-            (timing.watch_lifetime, 40_000),
-            (timing.watch_silence, 45_000),
-            (timing.hub_watch_lifetime, 8_000),
-            (timing.hub_watch_silence, 10_000),
-            (timing.silence_proof, 3_000),
-            (timing.watch_proof, 1_000),
-            (timing.watch_retry_max, 5_000),
-            (timing.tenant_watch_retry_max, 15_000),
-            (timing.lease_duration, 15_000),
-            (timing.lease_renew_deadline, 10_000),
-            (timing.lease_retry, 2_000),
+            (timing.delivery_grace, 5),
+            (timing.error_grace, 20),
+            (timing.deletion_patience, 120),
+            (timing.cluster_silence, 120),
+            (timing.arrival, 600),
+            (timing.loss_patience, 3_600),
+            (timing.quota_claim_release, 7_200),
+            (timing.optional_data, 60),
+            (timing.migration_step, 30),
+            (timing.takeover_pause, 60),
+            (timing.poll, 5),
+            (timing.watch_lifetime, 40),
+            (timing.hub_watch_lifetime, 8),
+            (timing.watch_retry_max, 5),
+            (timing.lease_duration, 15),
         ];
-        for (period, milliseconds) in table {
-            assert_eq!(period, Duration::from_millis(milliseconds));
+        for (period, seconds) in table {
+            assert_eq!(period, Duration::from_secs(seconds));
         }
         assert_eq!(table.len(), Timing::KEYS.len(), "each period has a row");
-    }
-
-    #[test]
-    fn default_timing_of_related_periods_is_ordered() {
-        let timing = Timing::default();
-        assert!(timing.watch_lifetime < timing.watch_silence && timing.hub_watch_lifetime < timing.hub_watch_silence);
-        assert!(
-            timing.lease_retry < timing.lease_renew_deadline && timing.lease_renew_deadline < timing.lease_duration
-        );
-    }
-
-    #[test]
-    fn silent_hub_is_reported_on_deployments_within_twenty_seconds() {
-        let Timing { hub_watch_silence, silence_proof, delivery_grace, .. } = Timing::default();
-        // Each deployment reports it at its own time. The latest is three times the grace after the last answer of the hub, or an
-        // unanswered question.
-        assert!(hub_watch_silence.max(delivery_grace * 3) + silence_proof < Duration::from_secs(20));
+        let silences = [timing.watches(), timing.hub_watches()].map(|watch| watch.silence.as_secs());
+        assert_eq!((timing.attempt().as_secs(), silences), (60, [45, 10]), "derived periods");
     }
 
     #[test]
@@ -222,10 +174,9 @@ mod tests {
         let given = |key: &str, seconds: f64| Timing::with(&[(key.to_owned(), seconds)].into());
         let shorter = given("deliveryGraceSeconds", 0.5).unwrap();
         assert_eq!(shorter, Timing { delivery_grace: Duration::from_millis(500), ..Timing::default() });
-        assert!(given("nothing", 1.0).unwrap_err().contains("no such period; there are deliveryGraceSeconds, "));
-        assert_eq!(
-            given("leaseRetrySeconds", -1.0).unwrap_err(),
-            "timing.leaseRetrySeconds -1: want a number of seconds"
-        );
+        for unknown in ["nothing", "leaseRetrySeconds"] {
+            assert!(given(unknown, 1.0).unwrap_err().contains("no such period; there are deliveryGraceSeconds, "));
+        }
+        assert_eq!(given("arrivalSeconds", -1.0).unwrap_err(), "timing.arrivalSeconds -1: want a number of seconds");
     }
 }

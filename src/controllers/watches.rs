@@ -15,7 +15,7 @@ use crate::{
     },
     metrics::Metrics,
     plan::{Kind, Known, Plane},
-    timing::Timing,
+    timing::WatchTiming,
 };
 
 /// The common settings of all watches of one control plane.
@@ -23,7 +23,7 @@ pub(super) struct Watches<'a, P> {
     pub(super) plane: &'a ControlPlane<P>,
     pub(super) health: &'a Health,
     pub(super) metrics: &'a Metrics,
-    pub(super) timing: Timing,
+    pub(super) timing: WatchTiming,
     pub(super) stop: &'a CancellationToken,
     /// True if this control plane belongs to one tenant among many.
     pub(super) tenant: bool,

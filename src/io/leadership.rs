@@ -108,7 +108,7 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(3);
 
     fn timing() -> Timing {
-        Timing { lease_retry: Duration::from_millis(50), lease_renew_deadline: DEADLINE, ..Timing::default() }
+        Timing { lease_duration: DEADLINE * 3 / 2, ..Timing::default() }
     }
 
     /// An API server with one Lease, on its own threads.

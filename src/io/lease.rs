@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{api::meta::LEASE, timing::Timing};
 
-/// Longest wait for an answer. After a dead connection, a second attempt must fit into [`Timing::lease_renew_deadline`].
+/// Longest wait for an answer. After a dead connection, a second attempt must fit into the time for a renewal.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause after a conflict before the Lease is read again, while it is ours.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
@@ -64,6 +64,16 @@ impl Candidate {
         Self { connection, namespace: namespace.to_owned(), identity, place, health, seen: None, timing }
     }
 
+    /// Returns the time between two attempts, in client-go's proportion to the duration of the Lease.
+    fn retry(&self) -> Duration {
+        self.timing.lease_duration * 2 / 15
+    }
+
+    /// Returns the time in which a leader must renew the Lease. After it, the leader stops its work.
+    fn renew_deadline(&self) -> Duration {
+        self.timing.lease_duration * 2 / 3
+    }
+
     /// Waits until the Lease is ours. Retries failures, and logs each new one.
     pub async fn acquire(&mut self) {
         let mut reported = String::new();
@@ -86,7 +96,7 @@ impl Candidate {
                     }
                 }
             }
-            tokio::time::sleep(self.timing.lease_retry.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+            tokio::time::sleep(self.retry().mul_f64(0.9 + fastrand::f64() / 5.0)).await;
         }
     }
 
@@ -96,12 +106,12 @@ impl Candidate {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return self.give_up().await,
-                () = tokio::time::sleep(self.timing.lease_retry) => {}
+                () = tokio::time::sleep(self.retry()) => {}
             }
             // Other candidates count from when they see the renewal, which is after this moment.
             let began = Instant::now();
             // An attempt must end before the Lease expires, because another candidate may lead then.
-            let end = renewed + self.timing.lease_renew_deadline;
+            let end = renewed + self.renew_deadline();
             match tokio::time::timeout_at(end, self.renew()).await {
                 Ok(Ok(Attempt::Held)) => renewed = began,
                 Ok(Ok(_)) => return tracing::error!(lease = self.place, "another process leads"),
@@ -273,8 +283,7 @@ mod tests {
     }
 
     fn candidate(url: &str, deadline: Duration) -> Candidate {
-        let timing =
-            Timing { lease_retry: Duration::from_millis(50), lease_renew_deadline: deadline, ..Timing::default() };
+        let timing = Timing { lease_duration: deadline * 3 / 2, ..Timing::default() };
         let connection = Connection::new(kube::Config::new(url.parse().unwrap())).unwrap();
         Candidate::new(connection, "ns", "me".into(), &Health::default(), timing)
     }

@@ -3,7 +3,7 @@
 //! kube's `watcher` hides bookmarks and silent reconnects. With it, a quiet watch looks like a dead one, and `/readyz` cannot
 //! report that a failing one has recovered. This loop uses kube's `list` and `watch` calls and keeps both visible. Each watch is
 //! a task with its own back-off, so a failing one delays no other. The server ends each watch call after
-//! [`Timing::watch_lifetime`]. A call that is silent for longer than [`Timing::watch_silence`] counts as dead and is replaced.
+//! [`WatchTiming::lifetime`]. A call that is silent for longer than [`WatchTiming::silence`] counts as dead and is replaced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,10 +22,16 @@ use super::{
     queue::backoff,
     store::{Cache, Incoming, ObjectKey},
 };
-use crate::{metrics::Metrics, timing::Timing};
+use crate::{metrics::Metrics, timing::WatchTiming};
 
 /// A server may end a watch call this much earlier than requested.
 const EARLY: Duration = Duration::from_secs(1);
+/// A watch that failed must stay quiet this long to count as recovered.
+const PROOF: Duration = Duration::from_secs(1);
+/// Time for a server to answer after one of its watches went silent, before the server counts as silent.
+const SILENCE_PROOF: Duration = Duration::from_secs(3);
+/// Factor of the longest wait for a watch of one tenant among many.
+const TENANT_RETRIES: u32 = 3;
 /// Objects per page of a metadata list whose objects are all kept.
 pub const PAGE_SIZE: u32 = 200;
 /// Objects per page of a list of whole objects. Each list of the start holds a page as sent and as decoded. The cached values are
@@ -59,7 +65,7 @@ pub struct Watch<W: Watched, V> {
     /// Counters.
     pub metrics: Metrics,
     /// Timeouts.
-    pub timing: Timing,
+    pub timing: WatchTiming,
 }
 
 impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
@@ -150,7 +156,7 @@ where
                     *expired_lists = if young { *expired_lists + 1 } else { 0 };
                     return;
                 }
-                Ok(end) if opened.elapsed() > self.timing.watch_proof => {
+                Ok(end) if opened.elapsed() > PROOF => {
                     doubtful = matches!(end, End::Cut);
                     (*expired_lists, excused) = (0, false);
                     continue;
@@ -163,7 +169,7 @@ where
                     // reported. If the server does not answer now, it is reported as silent for the whole time.
                     excused = true;
                     self.connection.renew();
-                    match tokio::time::timeout(self.timing.silence_proof, self.is_rewound(version)).await {
+                    match tokio::time::timeout(SILENCE_PROOF, self.is_rewound(version)).await {
                         Ok(Ok(true)) => return,
                         Ok(Ok(false)) => continue,
                         _ => error,
@@ -198,8 +204,7 @@ where
                 }
                 self.metrics.watch_failed(self.plane, W::plural(&self.kind).as_ref(), error.label());
                 *failures += 1;
-                let longest =
-                    if self.tenant { self.timing.tenant_watch_retry_max } else { self.timing.watch_retry_max };
+                let longest = self.timing.retry_max * if self.tenant { TENANT_RETRIES } else { 1 };
                 tokio::time::sleep(backoff(*failures, Duration::from_millis(250), longest)).await;
                 None
             }
@@ -226,7 +231,7 @@ where
         histories: &mut tokio::sync::watch::Receiver<u64>,
     ) -> Result<End, Error> {
         entry.trying();
-        let seconds = u32::try_from(self.timing.watch_lifetime.as_secs()).unwrap_or(40);
+        let seconds = u32::try_from(self.timing.lifetime.as_secs()).unwrap_or(40);
         let seconds = seconds.saturating_sub(fastrand::u32(0..=seconds / 5)).max(1);
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
@@ -237,7 +242,7 @@ where
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
             // A server that accepts a watch and drops it at once has not recovered. An event or a moment of quiet is the proof.
-            let first = tokio::time::timeout(self.timing.watch_proof, stream.as_mut().peek()).await;
+            let first = tokio::time::timeout(PROOF, stream.as_mut().peek()).await;
             if let Ok(Some(Err(_) | Ok(WatchEvent::Error(_))) | None) = first {
                 return match stream.try_next().await {
                     Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
@@ -257,7 +262,7 @@ where
                 biased;
                 // Another watch of this server detected a restore. The sender lives as long as the connection.
                 _ = histories.changed() => return Ok(End::Expired { young: false }),
-                event = next(&mut stream, self.timing.watch_silence) => event.map_err(|error| self.error_of(error))?,
+                event = next(&mut stream, self.timing.silence) => event.map_err(|error| self.error_of(error))?,
             };
             let Some(event) = event else {
                 return Ok(if Instant::now() < ends { End::Cut } else { End::Closed });
@@ -280,7 +285,7 @@ where
                 }
                 WatchEvent::Error(status) if status.code == 410 => {
                     // A watch that failed before gets twice the time, because its silence was the proof.
-                    let young = !has_brought && began.elapsed() <= self.timing.watch_proof * 2;
+                    let young = !has_brought && began.elapsed() <= PROOF * 2;
                     return Ok(End::Expired { young });
                 }
                 WatchEvent::Error(status) => return Err(self.error_of_status(status)),
@@ -298,7 +303,7 @@ where
         match end {
             WatchEnd::Silent => {
                 self.metrics.watch_replaced(self.plane, W::plural(&self.kind).as_ref());
-                Error::Deadline { call: self.call("watch"), after: self.timing.watch_silence }
+                Error::Deadline { call: self.call("watch"), after: self.timing.silence }
             }
             WatchEnd::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
         }

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::io::store::Store;
+use crate::{io::store::Store, timing::Timing};
 
 /// Answers: status line and body.
 const ENDS_AT_ONCE: (&str, &str) = ("200 OK", "");
@@ -117,7 +117,7 @@ fn watch(connection: Connection, store: Arc<Store<()>>, health: &Health) -> Watc
         tenant: false,
         health: health.clone(),
         metrics: Metrics::default(),
-        timing: Timing::default(),
+        timing: Timing::default().watches(),
     }
 }
 
@@ -185,13 +185,22 @@ async fn watch_failure_for_tenants_names_no_account() {
     stop.cancel();
 }
 
+#[test]
+fn silent_hub_is_reported_on_deployments_within_twenty_seconds() {
+    let timing = Timing::default();
+    // Each deployment reports it at its own time. The latest is three times the grace after the last answer of the hub, or an
+    // unanswered question.
+    let latest = timing.hub_watches().silence.max(timing.delivery_grace * 3) + SILENCE_PROOF;
+    assert!(latest < Duration::from_secs(20), "{latest:?}");
+}
+
 /// The hub drops packets, so the watch is open but silent. One late end of a watch was reported as an outage on every second
 /// deployment, though the server answered.
 #[tokio::test]
 async fn watch_silent_is_reported_as_failing_since_its_last_event() {
     let (asked, health) = (Arc::new(Asked::default()), Health::default());
     let stop = CancellationToken::new();
-    let timing = Timing { hub_watch_silence: Duration::from_millis(700), ..Timing::default() }.of_hub_watches();
+    let timing = WatchTiming { silence: Duration::from_millis(700), ..Timing::default().hub_watches() };
     let quiet = server(asked.clone(), LISTED, QUIET).await;
     Watch { timing, ..watch(quiet, store(), &health) }.start(stop.clone());
     let failing = || health.failing(&["namespaces"], "stub", std::time::Instant::now());

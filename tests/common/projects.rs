@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A returning project is found sooner than in production.
-pub const PERIODS: &str = "timing:\n  tenantWatchRetryMaxSeconds: 3\n";
+pub const PERIODS: &str = "timing:\n  watchRetryMaxSeconds: 1\n";
 
 pub static BEDS: Lender<World> = Lender::new(1);
 

@@ -18,7 +18,7 @@ const RELEASE: Duration = Duration::from_secs(6);
 fn city_policy_waits_for_claimed_companions_until_its_timeout() {
     RUNTIME.block_on(async {
         let seconds = RELEASE.as_secs();
-        let management = format!("timing:\n  policyClaimReleaseSeconds: {seconds}\n  policyPollSeconds: 1\n");
+        let management = format!("timing:\n  deletionPatienceSeconds: {seconds}\n  pollSeconds: 1\n");
         let stay = alone(Wish { management, ..Wish::default() }).await;
         let world = &*stay;
         let (ns, hub) = world.namespace("waits").await;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 #[test]
 fn claim_residue_is_removed_until_it_stays_removed() {
     RUNTIME.block_on(async {
-        let config = format!("{SWEEPS}timing:\n  policyClaimReleaseSeconds: 1\n");
+        let config = format!("{SWEEPS}timing:\n  deletionPatienceSeconds: 1\n");
         let mut world = alone(Wish { management: config, ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
@@ -79,7 +79,7 @@ fn claim_residue_is_removed_until_it_stays_removed() {
 fn migration_without_an_answer_from_karmada_waits_and_reports() {
     RUNTIME.block_on(async {
         let mut world =
-            alone(Wish { management: "timing:\n  probeTimeoutSeconds: 2\n".into(), ..Wish::default() }).await;
+            alone(Wish { management: "timing:\n  migrationStepSeconds: 2\n".into(), ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
         }

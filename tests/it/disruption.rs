@@ -221,7 +221,7 @@ fn silent_watch_is_replaced_and_delays_no_other() {
             world.bed.dir(),
             binary(),
             "proxied",
-            &format!("timing:\n  hubWatchLifetimeSeconds: {}\n  hubWatchSilenceSeconds: {}\n", SILENCE - 2, SILENCE),
+            &format!("timing:\n  hubWatchLifetimeSeconds: {}\n", SILENCE - 2),
             &["--enable-management-controllers", &flags[0], &flags[1]],
         )
         .unwrap();

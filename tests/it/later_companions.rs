@@ -48,7 +48,7 @@ async fn come_later(world: &World, hub: &str) {
 #[test]
 fn migration_to_dependencies_with_karmada_issue_6924_waits() {
     RUNTIME.block_on(async {
-        let management = "timing:\n  probeTimeoutSeconds: 8\n".to_owned();
+        let management = "timing:\n  migrationStepSeconds: 8\n".to_owned();
         let mut world = alone(Wish { management, ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("an older Karmada is another binary");

@@ -53,7 +53,7 @@ async fn said(world: &World, hub: &str) -> (Option<String>, Option<i64>) {
 #[test]
 fn failed_drain_is_reported_by_the_next_manager_and_not_restarted() {
     RUNTIME.block_on(async {
-        let management = "timing:\n  drainArrivalSeconds: 20\n  drainRetrySeconds: 2\n  policyPollSeconds: 0.5\n";
+        let management = "timing:\n  arrivalSeconds: 20\n  pollSeconds: 0.5\n";
         let mut world = alone(Wish { management: management.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("failed").await;
         start(&world, &ns, "web", &["dfw"]).await;
@@ -110,7 +110,7 @@ fn failed_drain_is_reported_by_the_next_manager_and_not_restarted() {
 #[test]
 fn deployments_of_a_deleted_cluster_move_to_its_ready_successor() {
     RUNTIME.block_on(async {
-        let management = "timing:\n  policyPollSeconds: 0.5\n";
+        let management = "timing:\n  pollSeconds: 0.5\n";
         let world = alone(Wish { management: management.into(), ..Wish::default() }).await;
         let mut places = Vec::new();
         for _ in 0..2 {

@@ -258,7 +258,7 @@ pub fn status(world: &World) -> String {
 fn rollback_to_claims_warns_and_migration_forward_recovers() {
     RUNTIME.block_on(async {
         let mut world =
-            alone(Wish { management: "timing:\n  rollbackWarningSeconds: 10\n".into(), ..Wish::default() }).await;
+            alone(Wish { management: "timing:\n  migrationStepSeconds: 10\n".into(), ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
         }
@@ -334,7 +334,7 @@ async fn leave_residue(world: &World, hub: &str) {
 fn migration_to_dependencies_without_karmada_support_is_refused() {
     RUNTIME.block_on(async {
         let mut world =
-            alone(Wish { management: "timing:\n  probeTimeoutSeconds: 8\n".into(), ..Wish::default() }).await;
+            alone(Wish { management: "timing:\n  migrationStepSeconds: 8\n".into(), ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
         }

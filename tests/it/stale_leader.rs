@@ -31,8 +31,7 @@ use crate::{
 const LEASE: &str = "e98b06c6.datumapis.com";
 const GENERATION: &str = "compute.datumapis.com/source-generation";
 /// Leaders change fast, and a silent watch of the project lasts longer than a test.
-const TIMING: &str = "timing:\n  leaseDurationSeconds: 6\n  leaseRenewDeadlineSeconds: 4\n  leaseRetrySeconds: 1\n  \
-                      watchLifetimeSeconds: 290\n  watchSilenceSeconds: 300\n";
+const TIMING: &str = "timing:\n  leaseDurationSeconds: 6\n  watchLifetimeSeconds: 290\n";
 /// Time for which the test watches the standby after it leads.
 const WATCHED: Duration = Duration::from_secs(8);
 

@@ -81,7 +81,7 @@ impl Stage {
 #[test]
 fn delivery_causes_are_reported_in_time_and_cleared_by_the_cure() {
     RUNTIME.block_on(async {
-        let management = "timing:\n  neverDeliveredRepairSeconds: 8\n".to_owned();
+        let management = "timing:\n  arrivalSeconds: 8\n".to_owned();
         let world = alone(Wish { management, ..Wish::default() }).await;
         bind_location(&world.project, "lhr").await.unwrap();
         let (ns, hub) = world.namespace("diagnosis").await;

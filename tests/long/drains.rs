@@ -342,8 +342,7 @@ pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
     // Real Karmada is slower, also for a successful move. After the return of a member it is blind for up to a minute more,
     // because its informers back off (fact 80). An object that Karmada returns to it in that time stays there.
     let arrival = if std::env::var_os("KARMADA_BIN").is_some() { arrival.max(75) } else { arrival };
-    let management =
-        format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");
+    let management = format!("timing:\n  arrivalSeconds: {arrival}\n  pollSeconds: 0.5\n");
     let world = alone(Wish { management, ..Wish::default() }).await;
     let mut places = Vec::new();
     for _ in 0..namespaces {
@@ -363,7 +362,7 @@ pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
 #[test]
 fn drain_with_an_obstacle_loses_nothing_reports_and_continues() {
     RUNTIME.block_on(async {
-        let mut stage = Box::pin(stage(2, 10)).await;
+        let mut stage = Box::pin(stage(2, 20)).await;
         // `Away` is last: after the return of a member, Karmada's cache may miss objects, which then stay there (fact 80).
         let obstacles =
             [Obstacle::Taint, Obstacle::Label, Obstacle::Api, Obstacle::Conflict, Obstacle::Provider, Obstacle::Away];
@@ -377,7 +376,7 @@ fn drain_with_an_obstacle_loses_nothing_reports_and_continues() {
 fn drain_of_a_dead_manager_is_continued_by_the_next_one() {
     RUNTIME.block_on(async {
         // With only one namespace, nothing on the old cluster indicates the drain.
-        let mut stage = Box::pin(stage(1, 10)).await;
+        let mut stage = Box::pin(stage(1, 20)).await;
         Obstacle::Provider.set(&mut stage, true).await;
         stage.drain(true).await;
         eventually("it is on the new cluster", || async {

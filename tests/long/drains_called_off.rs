@@ -21,7 +21,7 @@ async fn policies_have(stage: &Stage, group: &str) {
 #[test]
 fn drain_cancelled_during_a_scheduler_outage_moves_nothing() {
     RUNTIME.block_on(async {
-        let mut stage = Box::pin(stage(1, 10)).await;
+        let mut stage = Box::pin(stage(1, 20)).await;
         if stage.world.bed.stand_in().is_none() {
             skip!("Karmada's own processes are not stopped by a test");
         }

@@ -44,7 +44,7 @@ async fn bring_theirs(world: &World, hub: &str) {
 fn works_of_deleted_objects_are_reported_and_forgotten_ones_deleted() {
     RUNTIME.block_on(async {
         let since = jiff::Timestamp::now();
-        let management = format!("{SWEEPS}timing:\n  workRemovalSeconds: 2\n");
+        let management = format!("{SWEEPS}timing:\n  deletionPatienceSeconds: 2\n");
         let mut world = alone(Wish { management, ..Wish::default() }).await;
         let (ns, hub) = world.namespace("kept").await;
         for name in ["gone", "stays"] {

@@ -21,7 +21,7 @@ fn size(default: usize) -> (usize, bool) {
 
 /// A minute of production in a few seconds. The repair of a deployment that was never delivered must wait longer than the
 /// stand-in's retry, which handles all others first.
-const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepairSeconds: 300\n";
+const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  arrivalSeconds: 300\n";
 
 /// Deployments that ran without a Secret, and get one.
 const CHANGED: [&str; 2] = ["old-1", "old-2"];

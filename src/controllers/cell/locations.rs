@@ -106,7 +106,7 @@ impl Locations {
             entry.trying();
             let served = served(plane).await.map_err(|error| error.to_string());
             let (watched, unlisted) = (self.watched(), self.unlisted());
-            let observed = Observed { served, watched, unlisted, retry: scope.timing.network_retry };
+            let observed = Observed { served, watched, unlisted, retry: scope.timing.poll };
             let now = Now::read();
             let plan = locations::plan(&observed, now.time);
             record("locations", &"this cell", &observed, now, &plan);

@@ -32,6 +32,9 @@ use crate::{
     timing::Timing,
 };
 
+/// Longest time for a project's watch of ResourceClaims to start. Then claims are read one by one.
+const WATCH_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Claims quota for each Instance in its project, and releases it.
 pub(super) struct QuotaController {
     pub(super) caches: Arc<Caches>,
@@ -98,9 +101,8 @@ impl Reconciler for QuotaController {
         if !backend.claims.is_synced() && quota::runs_on_a_grant(&observed.instance) {
             return Ok(Next::Await);
         }
-        let patience = self.timing.quota_watch_patience;
-        if !backend.claims.is_synced() && now.instant.duration_since(backend.since) < patience {
-            return Ok(Next::After(patience / 4));
+        if !backend.claims.is_synced() && now.instant.duration_since(backend.since) < WATCH_PATIENCE {
+            return Ok(Next::After(WATCH_PATIENCE / 4));
         }
         self.ensure(key, Observed { address: Some(address), ..observed }, (&backend, failing), now).await
     }

@@ -161,7 +161,7 @@ impl QuotaBackends {
             plane: &backend.plane,
             health: &self.health,
             metrics: &self.metrics,
-            timing: self.timing,
+            timing: self.timing.watches(),
             stop: &backend.stop,
             tenant: true,
             on_fresh: Arc::new(move || with(&weak, |quota| quota.enqueue_project(&of))),

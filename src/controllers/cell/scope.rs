@@ -30,7 +30,7 @@ impl Scope {
             plane,
             health: &self.health,
             metrics: &self.metrics,
-            timing: self.timing,
+            timing: self.timing.watches(),
             stop: &self.stop,
             tenant: false,
             on_fresh: self.on_fresh.clone(),

@@ -144,7 +144,7 @@ impl Context {
         let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));
         let (projects, queues, drains) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
-        let quarantine = Arc::new(QuarantineRegistry::new(options.timing.quarantine_grace, &metrics));
+        let quarantine = Arc::new(QuarantineRegistry::new(options.timing.delivery_grace, &metrics));
         let (latency, unshown) = (Arc::<Latency>::default(), Arc::<UnshownInstances>::default());
         let triggers = Arc::new(Triggers {
             hub: Arc::clone(&hub),

@@ -142,7 +142,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         }
         Claim::Present(claim) => {
             let verdict;
-            (verdict, next) = judge(claim, timing.quota_no_budget, now);
+            (verdict, next) = judge(claim, timing.error_grace, now);
             failure = (verdict.reason == Reason::QuotaNoBudget).then_some(Cause::NoBudget);
             granted = verdict.status == ConditionStatus::True;
             let is_ordinary = verdict.reason == Reason::PendingEvaluation;
@@ -309,7 +309,7 @@ fn await_backend(
     let since = instance.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let timeout = match trouble.cause {
-        Cause::NoProject | Cause::Unresolvable => timing.quota_project_gone,
+        Cause::NoProject | Cause::Unresolvable => timing.deletion_patience,
         _ => timing.quota_claim_release,
     };
     match timeout.checked_sub(waited).filter(|left| !left.is_zero()) {

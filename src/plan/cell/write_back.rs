@@ -3,7 +3,7 @@
 //! Each copy carries the uid of the cell that wrote it. The cell watches and deletes only copies with its own uid. It needs no
 //! finalizer to find copies that lost their Instance.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -25,6 +25,11 @@ use crate::{
     },
     timing::Timing,
 };
+
+/// Wait before a copy is created under a name that has just become free, or been taken over.
+const RECREATE_WAIT: Duration = Duration::from_millis(200);
+/// Factor of the interval of checks on the hub, because each of them costs requests, and the cause is rare.
+const POLLS_PER_READ: u32 = 6;
 
 /// Labels of a hub namespace that name its project and the project's namespace.
 const PROJECT: [&str; 2] = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE];
@@ -117,15 +122,14 @@ fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Si
     if copy.is_some() {
         return Plan::writes(vec![Step::Remote(write)]);
     }
-    let (recreate, contested) = (observed.timing.write_back_recreate, observed.timing.write_back_contested);
     match &observed.rival {
         Rival::Unread => {}
-        Rival::Absent => return Plan::until(Vec::new(), Next::After(recreate)),
+        Rival::Absent => return Plan::until(Vec::new(), Next::After(RECREATE_WAIT)),
         Rival::Present(other) => {
             return match contest(observed, desired, other) {
-                Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(recreate)),
+                Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(RECREATE_WAIT)),
                 // If management hands the copy over, the watch of this cell's copies reports it.
-                None => Plan::until(Vec::new(), Next::After(contested)),
+                None => Plan::until(Vec::new(), Next::After(observed.timing.poll * POLLS_PER_READ)),
             };
         }
     }
@@ -182,7 +186,7 @@ fn report_lack(observed: &Observed, instance: &Instance, lack: Lack, now: Timest
         Lack::Nothing => Plan::nothing(),
         Lack::Unread => Plan::nothing().with([Signal::Asks]),
         Lack::Reported(why) => {
-            let next = Next::After(observed.timing.write_back_contested);
+            let next = Next::After(observed.timing.poll * POLLS_PER_READ);
             Plan::until(not_written_back(instance, why, now).map(Step::Local).into_iter().collect(), next)
         }
     }

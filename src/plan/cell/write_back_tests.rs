@@ -190,7 +190,7 @@ fn identity_missing_on_cell_is_read_from_hub_or_reported() {
                 let said = &body["status"]["conditions"][0];
                 assert_eq!((&said["type"], &said["reason"]), (&json!("WrittenBack"), &json!("NotWrittenBack")));
                 assert!(said["message"].as_str().unwrap().contains(lack), "{name}: {said}");
-                assert_eq!(decided.next, Next::After(Timing::default().write_back_contested), "{name}");
+                assert_eq!(decided.next, Next::After(Timing::default().poll * POLLS_PER_READ), "{name}");
             }
             other => panic!("{name}: {other:?}"),
         }
@@ -262,7 +262,7 @@ fn copy_of_another_writer_is_adopted_requested_or_kept() {
             decided
         });
         let timing = Timing::default();
-        let soon = if decided.steps.is_empty() { timing.write_back_contested } else { timing.write_back_recreate };
+        let soon = if decided.steps.is_empty() { timing.poll * POLLS_PER_READ } else { RECREATE_WAIT };
         assert_eq!((decided.next, decided.signals), (Next::After(soon), vec![]));
         decided.steps.pop().map(|step| match step {
             Step::Remote(write) => write.op,
@@ -290,7 +290,7 @@ fn copy_of_another_writer_is_adopted_requested_or_kept() {
     assert_eq!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:15Z")), None, "the city moved there");
     assert_eq!(contest(&|o| by(o, "cell-a", "2026-01-01T00:00:05Z")), None, "our own, not seen yet");
     let gone = seen.with(|observed| plan(&Observed { rival: Rival::Absent, ..observed.clone() }, NOW));
-    assert!(gone.steps.is_empty() && gone.next == Next::After(Timing::default().write_back_recreate), "{gone:?}");
+    assert!(gone.steps.is_empty() && gone.next == Next::After(RECREATE_WAIT), "{gone:?}");
 }
 
 /// If the hub refused the write-back of an Instance, only a log line reported it.

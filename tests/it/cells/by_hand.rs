@@ -28,7 +28,7 @@ fn by_hand(hub: &str) -> Value {
 #[test]
 fn manual_instance_is_shown_after_the_hub_names_its_project() {
     RUNTIME.block_on(async {
-        let cell = "timing:\n  writeBackContestedSeconds: 1\n".to_owned();
+        let cell = "timing:\n  pollSeconds: 0.2\n".to_owned();
         let world = alone(Wish { cell, ..Wish::default() }).await;
         // The namespace of a project with the two labels that its first WorkloadDeployment causes.
         let (ns, hub) = world.namespace("by-hand").await;

@@ -172,7 +172,7 @@ const GONE: Duration = Duration::from_secs(12);
 #[test]
 fn quota_claim_of_a_deleted_project_is_orphaned_and_reported() {
     RUNTIME.block_on(async {
-        let cell = format!("timing:\n  quotaProjectGoneSeconds: {}\n", GONE.as_secs());
+        let cell = format!("timing:\n  deletionPatienceSeconds: {}\n", GONE.as_secs());
         let stay = alone(Wish { networks_and_quota: true, cell, ..Wish::default() }).await;
         let world = &*stay;
         let labels = project(world, "quota-f").await;

@@ -26,11 +26,11 @@ use crate::{
 
 /// Waiting periods of the manager, shortened like those of the alerts, and a high limit of repairs.
 pub(super) const MANAGEMENT: &str = "cleanup:\n  sweepIntervalSeconds: 5\nrepair:\n  perMinute: 600\n  burst: 100\ntiming:\n  \
-                          workRemovalSeconds: 2\n  lossPatienceSeconds: 120\n";
+                          deletionPatienceSeconds: 2\n  lossPatienceSeconds: 120\n";
 /// A copy that is younger than that is deleted at once if its original is gone.
 pub(super) const YOUNG: Duration = Duration::from_secs(21);
 /// Those of the cells.
-const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  quotaProjectGoneSeconds: 5\n  quotaNoBudgetSeconds: 2\n";
+const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  deletionPatienceSeconds: 5\n  errorGraceSeconds: 2\n";
 /// Number of bindings that are deleted at once.
 pub(super) const BINDINGS: usize = 24;
 /// Number of lost deployments that are noticed.

@@ -166,7 +166,7 @@ impl CityPolicy {
         if !questions.migration {
             return (false, None);
         }
-        let ttl = self.ctx.options.timing.policy_poll;
+        let ttl = self.ctx.options.timing.poll;
         let mut incomplete = self.incomplete.lock().unwrap_or_else(PoisonError::into_inner);
         incomplete.retain(|_, (at, _)| now.instant.saturating_duration_since(*at) < ttl);
         if let Some((_, waits)) = incomplete.get(namespace) {
@@ -252,7 +252,7 @@ mod tests {
         ctx.hub.copies.replace(vec![Incoming::new(&copy.clone(), Some(PackedDeployment::of(copy)))], 1);
         let (policy, namespace, began) = (ctx.policy(), Arc::<str>::from("ns-1"), Now::read());
         let questions = Questions { migration: true, rollback: false, probe: false };
-        let ttl = ctx.options.timing.policy_poll;
+        let ttl = ctx.options.timing.poll;
         for (after, is_read) in [(Duration::ZERO, true), (ttl / 2, false), (ttl, true)] {
             reads::take();
             let now = Now { instant: began.instant + after, ..began };

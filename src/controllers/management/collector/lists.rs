@@ -154,7 +154,7 @@ impl Lists {
             work.terminating_since.is_none() && seen.contains(uid) && !settled.contains(uid)
         };
         for work in self.without_template(of)? {
-            if work.is_left(of.ctx.options.timing.work_removal, now.time) || is_forgotten(work) {
+            if work.is_left(of.ctx.options.timing.deletion_patience, now.time) || is_forgotten(work) {
                 works::count(&mut left, work);
             }
         }

@@ -55,7 +55,7 @@ impl CityWatch {
         // An unreadable Cluster may hold a city: every drain stays as it was.
         if !self.ctx.hub.knows_karmada() || self.ctx.hub.clusters.has_unreadable("") {
             let moves = !self.ctx.drains.last().0.drains.is_empty();
-            return if moves { Next::After(self.ctx.options.timing.policy_poll) } else { Next::Await };
+            return if moves { Next::After(self.ctx.options.timing.poll) } else { Next::Await };
         }
         let observed = self.observe(now);
         let mut plan = cities::plan(&observed, now.time);

@@ -86,7 +86,7 @@ async fn unreadable_cluster_leaves_every_drain_unchanged() {
         assert_eq!((&*route.from, &*route.to), ("old", "new"));
         hides(&ctx);
         let later = Now { time: Now::read().time + Duration::from_hours(1), ..Now::read() };
-        let poll = Next::After(ctx.options.timing.policy_poll);
+        let poll = Next::After(ctx.options.timing.poll);
         assert_eq!(watch.look(later).await, poll, "{unreadable:?}: it is looked again");
         assert_eq!(ctx.drains.last().0, before, "{unreadable:?}");
         // Once the Cluster can be read again, or is gone, the drain goes on. By then its time is over.

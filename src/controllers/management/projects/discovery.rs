@@ -62,7 +62,7 @@ pub(crate) fn start(
         plane: &plane,
         health,
         metrics: &management.ctx.metrics,
-        timing: management.ctx.options.timing,
+        timing: management.ctx.options.timing.watches(),
         stop,
         tenant: false,
         on_fresh: Arc::new(|| ()),

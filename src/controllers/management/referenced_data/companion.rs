@@ -126,7 +126,7 @@ impl ResolvedKey<'_> {
             (observed, plan) = self.decide(&users, reading, now);
             if plan.signals.contains(&Signal::Read) {
                 // Source or companion was deleted since. Its event enqueues the key, or the wait for the source ends.
-                return Ok(self.source_state(&users, now).next(self.of.ctx.options.timing.source_retry));
+                return Ok(self.source_state(&users, now).next(self.retry()));
             }
         }
         if self.carry_out(&observed, &plan, now).await? == Offer::Refused {
@@ -134,7 +134,7 @@ impl ResolvedKey<'_> {
             (observed, plan) = self.decide(&users, Reading::Unknown, now);
             self.carry_out(&observed, &plan, now).await?;
         }
-        Ok(self.source_state(&users, now).next(self.of.ctx.options.timing.source_retry))
+        Ok(self.source_state(&users, now).next(self.retry()))
     }
 
     /// Records why a due copy fails, for the deployments that refer to the source. A refusal of the content is recorded
@@ -142,6 +142,11 @@ impl ResolvedKey<'_> {
     fn note_late(&self, failure: Option<Failure>) {
         let sources = self.project.sources(self.data_ref.kind);
         self.notify_users(sources.note_late(&self.source, failure, &self.of.ctx.options.timing));
+    }
+
+    /// Returns the time until the source is read again, if no watch shows the change.
+    fn retry(&self) -> Duration {
+        self.of.ctx.options.timing.poll * companion::POLLS_PER_READ
     }
 
     fn source_state(&self, users: &[PackedUser], now: Now) -> SourceState {
@@ -299,7 +304,7 @@ impl ResolvedKey<'_> {
                     return Ok(Offer::Settled);
                 }
                 Err(error) if brings && is_refusal(&error) => {
-                    let (why, retry) = (error.words_for_tenants(), self.of.ctx.options.timing.source_retry);
+                    let (why, retry) = (error.words_for_tenants(), self.retry());
                     tracing::info!(object = %self.key, %error, "the hub refuses a copy");
                     self.notify_users(sources.refuse(&self.source, why, now.instant, retry));
                     return Ok(Offer::Refused);

@@ -56,7 +56,7 @@ impl ManagementWatches {
             with(&triggers, |triggers| triggers.everything_again());
         };
         let hub = &self.ctx.hub;
-        let timing = self.ctx.options.timing.of_hub_watches();
+        let timing = self.ctx.options.timing.hub_watches();
         let watches = Watches { timing, ..self.watches(&hub.plane, &self.stop, false, on_fresh) };
         let scope = label::UPSTREAM_NAMESPACE;
         watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
@@ -142,7 +142,7 @@ impl ManagementWatches {
             plane,
             health: &self.ctx.health,
             metrics: &self.ctx.metrics,
-            timing: self.ctx.options.timing,
+            timing: self.ctx.options.timing.watches(),
             stop,
             tenant,
             on_fresh: Arc::new(on_fresh),

@@ -101,7 +101,7 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     // The turn, and the progress of all companions, are in memory. No event of theirs enqueues the policy.
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     let is_polled = waits || phase == Phase::Both || is_transfer;
-    Plan::until(steps, if is_polled { Next::After(observed.timing.policy_poll) } else { Next::Await })
+    Plan::until(steps, if is_polled { Next::After(observed.timing.poll) } else { Next::Await })
 }
 
 /// The last step back to claims, or the wait before it. The losses of each city are reported, and the policy keeps the warning
@@ -113,7 +113,7 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
     if impact.is_empty() {
         return Ok(Phase::Claims);
     }
-    let warning = observed.timing.rollback_warning;
+    let warning = observed.timing.migration_step;
     let text = format!(
         "in {} s, --referenced-data-propagation=selectors removes data from cities: {}. To keep the data, set \
          --referenced-data-propagation=dependencies",
@@ -134,9 +134,9 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
 /// has time.
 fn report_problem(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Option<Write<Hub>> {
     let Observed { namespace, city, rollback_waits, timing, .. } = observed;
-    let timeout = timing.probe_timeout.as_secs();
+    let timeout = timing.migration_step.as_secs();
     let is_settled =
-        written(&live.metadata, None).is_none_or(|at| now.duration_since(at).unsigned_abs() >= timing.probe_timeout);
+        written(&live.metadata, None).is_none_or(|at| now.duration_since(at).unsigned_abs() >= timing.migration_step);
     let (reason, text) = match observed.problem {
         Some(Problem::MissesLater) => (
             Reason::MigrationRefused,

@@ -13,7 +13,7 @@ fn unneeded_policy_of_the_go_operator_is_deleted_and_a_namesake_kept() {
     go.metadata.creation_timestamp = Some(Time(NOW));
     let decided =
         |policy: &PropagationPolicy, claimed, now| plan(&Observed { claimed, ..observed(&dfw, Some(policy)) }, now);
-    let grace = Timing::default().policy_claim_release;
+    let grace = Timing::default().deletion_patience;
     let steps = |policy: &PropagationPolicy, claimed| decided(policy, claimed, NOW + grace).steps;
     let dropped = after(Some(&go), &decided(&go, 1, NOW).steps[0]);
     assert_eq!(Phase::of(&dropped.spec), Phase::Dependencies);

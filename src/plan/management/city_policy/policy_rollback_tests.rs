@@ -17,10 +17,10 @@ fn rollback_that_waits_for_companions_is_reported_once() {
         let decided = plan(&seen, NOW + after);
         assert_eq!(format!("{:?}", plan(&recorded(&seen), NOW + after)), format!("{decided:?}"));
         // No event of a companion enqueues the policy.
-        assert_eq!(decided.next, Next::After(Timing::default().policy_poll));
+        assert_eq!(decided.next, Next::After(Timing::default().poll));
         decided.steps
     };
-    let patience = Timing::default().probe_timeout;
+    let patience = Timing::default().migration_step;
     assert!(look(&both, patience.saturating_sub(Duration::from_secs(1))).is_empty(), "Karmada still has time");
     let steps = look(&both, patience);
     let [record] = &steps[..] else { panic!("{steps:?}") };

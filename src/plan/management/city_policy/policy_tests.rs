@@ -105,13 +105,13 @@ fn unneeded_policy_with_claims_waits_until_its_timeout() {
     let (policy, timing) = (held(&dfw), Timing::default());
     let look =
         |policy: &PropagationPolicy, claimed, now| plan(&Observed { claimed, ..observed(&dfw, Some(policy)) }, now);
-    let (poll, second) = (Next::After(timing.policy_poll), Duration::from_secs(1));
+    let (poll, second) = (Next::After(timing.poll), Duration::from_secs(1));
     let begins = look(&policy, 2, NOW);
     assert_eq!((begins.steps.len(), begins.next), (1, poll));
     let told = format!("{:?}", begins.steps[0].told());
     assert!(told.contains("AwaitingCompanions") && told.contains("this policy still claims 2 companion(s)"), "{told}");
     let waiting = after(Some(&policy), &begins.steps[0]);
-    let late = NOW + timing.policy_claim_release;
+    let late = NOW + timing.deletion_patience;
     let quiet = look(&waiting, 2, late - second);
     assert!(quiet.steps.is_empty() && quiet.next == poll, "once is enough: {quiet:?}");
     let gives_up = look(&waiting, 2, late);
@@ -196,7 +196,7 @@ fn policy_keeps_its_claims_until_it_may_ask_and_both_until_the_answer() {
     let look = |policy: &PropagationPolicy, probe: Probe| {
         plan(&Observed { wanted: true, delivered_by_dependency: true, probe, ..observed(&dfw, Some(policy)) }, NOW)
     };
-    let poll = Next::After(Timing::default().policy_poll);
+    let poll = Next::After(Timing::default().poll);
     let old = of_go();
     let waiting = look(&old, Probe::Wait);
     let adopted = after(Some(&old), &waiting.steps[0]);
@@ -440,7 +440,7 @@ fn rollback_to_claims_reports_losses_before_they_happen() {
     let warning = look(&both, Some(impact.clone())).steps;
     assert!(format!("{:?}", warning[0].told()).contains("ord loses Secret/db"), "{warning:?}");
     let warned = after(Some(&both), &warning[0]);
-    let stands = Timing::default().rollback_warning;
+    let stands = Timing::default().migration_step;
     assert!(look_at(&warned, Some(impact.clone()), NOW + stands / 2).steps.is_empty());
     // A rollback that was called off warns again.
     let called_off = plan(&Observed { wanted: true, ..observed(&dfw, Some(&warned)) }, NOW + stands / 2).steps;

@@ -45,14 +45,14 @@ pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     }
     let since = policy.annotations().get(annotation::UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
     let elapsed = |since: Timestamp| now.duration_since(since).unsigned_abs();
-    let release = observed.timing.policy_claim_release;
+    let release = observed.timing.deletion_patience;
     if observed.claimed == 0 {
         // The Go operator writes the policy first: its first deployment may follow.
         let created = policy.metadata.creation_timestamp.as_ref().filter(|_| !ownership::is_managed(policy));
         let left = created.and_then(|created| release.checked_sub(elapsed(created.0))).filter(|left| !left.is_zero());
         return left.map_or_else(|| removal.into_iter().collect(), |left| Plan::until(Vec::new(), Next::After(left)));
     }
-    let poll = Next::After(observed.timing.policy_poll);
+    let poll = Next::After(observed.timing.poll);
     let kept = kept_selectors(observed, policy);
     let steps = kept.is_some().then(|| step(observed, policy, Phase::Dependencies, now));
     match since {
@@ -109,7 +109,7 @@ fn wait(observed: &Observed, policy: &PropagationPolicy, kept: Option<Value>, no
          they are released, or {} s after the deployment",
         observed.city,
         observed.claimed,
-        observed.timing.policy_claim_release.as_secs()
+        observed.timing.deletion_patience.as_secs()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
     // The label marks it as ours once it no longer looks like a policy of the Go operator.

@@ -65,7 +65,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Decision> {
     }
     decision.notices = notices(observed, &decision.drains);
     let steps = events(observed, &decision, now);
-    let next = if decision.drains.is_empty() { Next::Await } else { Next::After(observed.timing.policy_poll) };
+    let next = if decision.drains.is_empty() { Next::Await } else { Next::After(observed.timing.poll) };
     Plan::until(steps, next).with([decision])
 }
 

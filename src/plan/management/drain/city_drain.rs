@@ -275,7 +275,7 @@ impl<'a> Look<'a> {
             let asks = |route: &Route| there.transfer.as_ref().is_some_and(|of| of.route == *route);
             let has_begun = |route: &Route| asks(route) && there.has_begun(route) || !self.is_leaving(&route.from);
             let Some(order) = given.filter(|order| order.route.to == to && !has_begun(&order.route)) else { continue };
-            if self.has_passed(order.since, self.timing.drain_arrival) {
+            if self.has_passed(order.since, self.timing.arrival) {
                 let why = self.why_left(there, &order.route);
                 next.yielded.insert(name.clone(), Yielded { from: order.route.from, since: self.now, why });
             } else {
@@ -299,7 +299,7 @@ impl<'a> Look<'a> {
             return None;
         };
         let since = next.one_way.unwrap_or(self.now);
-        let pause = self.timing.drain_arrival;
+        let pause = self.timing.arrival;
         let why = format!(
             "Cluster {from} {obstacle}, so a namespace that does not arrive on {to} cannot return. Fix this, or the drain \
              starts in {} s without a way back",
@@ -338,7 +338,7 @@ impl<'a> Look<'a> {
             let can_return = !of.is_back() && is_able(self.clusters, &of.route.from).is_ok();
             can_return && self.namespaces[name].policy_trouble.is_none()
         };
-        let is_in_time = |of: &Transfer| !self.has_passed(of.record.since, self.timing.drain_arrival);
+        let is_in_time = |of: &Transfer| !self.has_passed(of.record.since, self.timing.arrival);
         let busy = self.under_way().filter(|(name, of)| is_in_time(of) || turns(name, of)).count() + next.go.len();
         let room = if is_urgent { waiting.len() } else { arrived.max(1).saturating_sub(busy) };
         for (name, _, from) in waiting.into_iter().take(room) {
@@ -371,7 +371,7 @@ impl<'a> Look<'a> {
     fn obstacles(&self, next: &Drain, staying: &Staying) -> Option<String> {
         let yielded: Vec<String> = next.yielded.iter().map(|(name, of)| format!("{name}: {}", of.why)).collect();
         let yielded = (!yielded.is_empty()).then(|| {
-            let within = self.timing.drain_arrival.as_secs();
+            let within = self.timing.arrival.as_secs();
             format!(
                 "these did not start to move within {within} s, and are retried after the others: {}",
                 named(&yielded, MAX_NAMED)
@@ -383,7 +383,7 @@ impl<'a> Look<'a> {
         let is_idle = others.peek().is_none();
         let left = others.find_map(|(name, route, since)| {
             let there = &self.namespaces[name];
-            let lasts = self.has_passed(since, self.timing.drain_retry) && !there.is_complete_on(&route.to);
+            let lasts = self.has_passed(since, self.timing.attempt()) && !there.is_complete_on(&route.to);
             lasts.then(|| format!("{name} is moving to {}: {}", route.to, self.why_left(there, route)))
         });
         let shared = (is_idle && !staying.shared.is_empty()).then(|| {

@@ -108,7 +108,7 @@ pub fn next(status: &PlacementStatus, context: &Context<'_>) -> Next {
 pub fn waiting(status: &PlacementStatus, context: &Context<'_>) -> Option<Next> {
     let of = status.transfer.as_ref().filter(|_| status.stage() == Stage::Requested)?;
     let waited = context.now.duration_since(of.record.since).unsigned_abs();
-    let is_due = waited >= context.timing.drain_retry;
+    let is_due = waited >= context.timing.attempt();
     is_due.then(|| Next { transfer: Some(of.clone().counted_from(context.now)), failed: status.failed.clone() })
 }
 
@@ -184,7 +184,7 @@ impl Context<'_> {
     /// The same transfer under another name, if the scheduler has not moved everything although the target cluster is able.
     fn ask_again(&self, status: &PlacementStatus, of: &Transfer) -> Option<Transfer> {
         let waited = self.now.duration_since(of.record.asked).unsigned_abs();
-        let asks = waited >= self.timing.drain_retry && !status.is_complete_on(&of.route.to);
+        let asks = waited >= self.timing.attempt() && !status.is_complete_on(&of.route.to);
         (asks && self.is_able(&of.route.to).is_ok()).then(|| of.again(self.now))
     }
 
@@ -207,7 +207,7 @@ pub(super) fn late(
     timing: &Timing,
     now: Timestamp,
 ) -> Option<Failure> {
-    let is_late = now.duration_since(of.record.since).unsigned_abs() >= timing.drain_arrival;
+    let is_late = now.duration_since(of.record.since).unsigned_abs() >= timing.arrival;
     let counts = is_late && status.stage() == Stage::Moving;
     counts.then(|| failure(namespace, status, of, clusters, timing, now))
 }
@@ -223,7 +223,7 @@ fn failure(
     let Route { from, to } = &of.route;
     let within = match is_able(clusters, to) {
         Err(why) => format!(", which {why}"),
-        Ok(()) => format!(" within {} s", timing.drain_arrival.as_secs()),
+        Ok(()) => format!(" within {} s", timing.arrival.as_secs()),
     };
     let missing = status.missing(to, of.record.before).unwrap_or_default();
     let fate = match is_able(clusters, from) {

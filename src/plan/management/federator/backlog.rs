@@ -48,12 +48,6 @@ struct Episode {
     repaired: Option<Instant>,
 }
 
-/// Time for a repaired deployment to arrive before the next pending one is repaired. Karmada also counts as behind for this long
-/// after it was silent about many.
-fn trial_time(timing: &Timing) -> Duration {
-    timing.never_delivered_repair / 10
-}
-
 impl<K: Ord + Clone> Backlog<K> {
     /// Returns an empty backlog with these limits for repairs.
     pub fn new(limits: Limits) -> Self {
@@ -87,7 +81,8 @@ impl<K: Ord + Clone> Backlog<K> {
 
     /// Returns how many repairs the hub can take at present.
     pub fn capacity(&self, key: &K, timing: &Timing, now: Instant) -> Capacity {
-        let left = |since: Instant| trial_time(timing).saturating_sub(now.saturating_duration_since(since));
+        // The next pending deployment is repaired once the last one has arrived, or its attempt has failed.
+        let left = |since: Instant| timing.attempt().saturating_sub(now.saturating_duration_since(since));
         let trial = self.trial.as_ref().filter(|(other, _)| other != key);
         Capacity {
             is_karmada_behind: self.many_silent.is_some_and(|at| !left(at).is_zero()),

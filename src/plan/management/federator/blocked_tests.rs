@@ -47,7 +47,7 @@ fn deployment_delivered_by_claims_is_repaired_for_its_dependencies() {
         assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "what is delivered stays so");
         state.pending_repair.map(|pending| (pending.what.clone(), pending.decision.now))
     };
-    let long = timing.never_delivered_repair;
+    let long = timing.arrival;
     assert_eq!(pending(None, long), None);
     assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be pending");
     assert_eq!(pending(Some(Repair::Copy), long / 2), Some((Repair::Copy, false)));
@@ -149,7 +149,7 @@ fn change_ignored_by_karmada_is_repaired_after_a_wait() {
     for (name, elapsed, expected) in [
         ("pending", graces / 2, (false, false)),
         ("late", graces, (true, false)),
-        ("not taken up", timing.never_delivered_repair, (true, true)),
+        ("not taken up", timing.arrival, (true, true)),
     ] {
         assert_eq!(judge(elapsed), expected, "{name}");
     }

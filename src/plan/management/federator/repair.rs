@@ -22,6 +22,8 @@ use crate::{
 
 /// Longest wait between two reconciles of a blocked deployment, before it is spread.
 const BLOCKED_POLL_MAX: Duration = Duration::from_mins(5);
+/// Wait after the first repair of a lost object that did not help. Later waits are longer.
+const FIRST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Limits of repairs on the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,14 +96,14 @@ pub struct Decision {
 
 /// Decides whether an object is repaired. `spread`: see [`spread`].
 ///
-/// 1. A lost object is repaired at once, and a pending one after [`Timing::never_delivered_repair`].
+/// 1. A lost object is repaired at once, and a pending one after [`Timing::arrival`].
 /// 2. If the repair did not help, the same wait follows, and then longer ones.
 /// 3. One pending deployment at a time is repaired on the whole hub.
 /// 4. All repairs share one budget.
 pub fn decide(absence: Absence, blocked: &Blocked, capacity: &Capacity, timing: &Timing, spread: f64) -> Decision {
     let (first, base, doublings) = match absence {
-        Absence::Lost => (Duration::ZERO, timing.repair_backoff_base, 6),
-        Absence::Pending => (timing.never_delivered_repair, timing.never_delivered_repair, 2),
+        Absence::Lost => (Duration::ZERO, FIRST_BACKOFF, 6),
+        Absence::Pending => (timing.arrival, timing.arrival, 2),
     };
     let due_in = match blocked.repaired_ago {
         None => first.saturating_sub(blocked.elapsed),
@@ -115,7 +117,7 @@ pub fn decide(absence: Absence, blocked: &Blocked, capacity: &Capacity, timing: 
     if !free_in.is_zero() {
         return Decision { now: false, next: free_in.max(look_again(blocked.elapsed, timing, spread)) };
     }
-    Decision { now: true, next: timing.repair_backoff_base.max(timing.delivery_grace) }
+    Decision { now: true, next: FIRST_BACKOFF.max(timing.delivery_grace) }
 }
 
 /// Returns when to check an object again that has been missing for this time: ever more rarely.

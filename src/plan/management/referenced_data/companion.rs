@@ -162,6 +162,9 @@ pub fn offer_pause(times: u32, retry: Duration) -> Duration {
     retry.saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(16))).min(LONGEST_OFFER_PAUSE.max(retry))
 }
 
+/// Factor of the interval of checks, because each read of a source costs a request.
+pub const POLLS_PER_READ: u32 = 2;
+
 /// Maximum back-off between two attempts. A changed rule is found about as late as by a sweep.
 const LONGEST_OFFER_PAUSE: Duration = Duration::from_mins(5);
 

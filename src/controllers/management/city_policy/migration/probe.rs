@@ -41,9 +41,9 @@ impl Prober {
     /// Returns the state of the probe for one policy, and the problem to report on it.
     pub(crate) fn probe(&self, key: &PolicyKey, now: Now) -> (Probe, Option<Problem>) {
         let mut cached = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        let ttl = self.ctx.options.timing.probe_election_ttl;
-        let is_old =
-            |(at, verdict): &(Instant, Verdict)| !verdict.passed && now.instant.saturating_duration_since(*at) > ttl;
+        let is_old = |(at, verdict): &(Instant, Verdict)| {
+            !verdict.passed && now.instant.saturating_duration_since(*at) > probe::TURN
+        };
         if cached.as_ref().is_none_or(is_old) {
             *cached = Some((now.instant, self.decide(now)));
         }
@@ -111,7 +111,7 @@ impl Prober {
                 &binding,
                 known,
                 is_ready,
-                self.ctx.options.timing.probe_timeout,
+                self.ctx.options.timing.migration_step,
                 now.time,
             )
         });

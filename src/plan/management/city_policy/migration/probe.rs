@@ -26,6 +26,8 @@ use crate::{
 
 /// Maximum number of policies that ask on one hub. Several ask, because one may be blocked for another reason.
 const MAX_ASKERS: usize = 3;
+/// Time in which one policy may ask. A verdict without an answer is valid for as long.
+pub const TURN: Duration = Duration::from_secs(1);
 
 /// The state of the probe, for the policy of one city.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,8 +223,8 @@ fn verdict(Observed { candidates, timing }: &Observed, now: Timestamp) -> Verdic
         return Verdict { problem, ..Verdict::default() };
     }
     let askers: Vec<&Candidate> = able.iter().copied().filter(|of| of.phase == Phase::Both).collect();
-    let has_had_time = |asked: Timestamp| now.duration_since(asked).unsigned_abs() >= timing.probe_timeout;
-    let turn = turn(able.len(), timing.probe_election_ttl, now);
+    let has_had_time = |asked: Timestamp| now.duration_since(asked).unsigned_abs() >= timing.migration_step;
+    let turn = turn(able.len(), now);
     let may_ask = askers.len() < MAX_ASKERS && askers.iter().all(|of| of.asked.is_none_or(has_had_time));
     let asker = Some(able[turn]).filter(|of| may_ask && of.phase == Phase::Claims);
     // The answer may be there, while a companion that came a moment ago is not delivered yet.
@@ -238,9 +240,9 @@ fn verdict(Observed { candidates, timing }: &Observed, now: Timestamp) -> Verdic
 
 /// Index of the policy that has the turn. Multiples of the golden ratio spread evenly: policies are reconciled at regular
 /// times, and must not meet the same turn each time.
-fn turn(policies: usize, length: Duration, now: Timestamp) -> usize {
+fn turn(policies: usize, now: Timestamp) -> usize {
     const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
-    let number = now.as_millisecond().unsigned_abs() / u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1);
+    let number = now.as_millisecond().unsigned_abs() / u64::try_from(TURN.as_millis()).unwrap_or(u64::MAX);
     let part = u128::from(number.wrapping_mul(GOLDEN_RATIO)) * policies as u128;
     usize::try_from(part >> 64).unwrap_or_default()
 }
