@@ -84,8 +84,7 @@ pub mod annotation {
     /// On the same object: the reason why a source cannot be copied, as JSON `{"reason":..., "message":...}`.
     pub const REFERENCED_DATA_ERROR: &str = "compute.datumapis.com/referenced-data-error";
     /// On a companion: its users (sorted JSON array of `<project namespace>/<deployment>`). With more than
-    /// [`MAX_NAMED_USERS`](super::super::referenced::MAX_NAMED_USERS) it is only
-    /// [this entry](super::super::referenced::MANY_USERS).
+    /// [`MAX_NAMED_USERS`](super::super::user_list::MAX_NAMED_USERS) it only says so: see [`super::super::user_list`].
     pub const REFERENCED_BY: &str = "compute.datumapis.com/referenced-by";
     /// On a cell's Instance: the time since which it waits for its companions (RFC 3339).
     pub const REFERENCED_DATA_GATE_START: &str = "compute.datumapis.com/referenced-data-gate-start";

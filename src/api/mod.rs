@@ -11,4 +11,5 @@ pub mod neighbours;
 pub mod reason;
 pub mod referenced;
 pub mod shared;
+pub mod user_list;
 mod workload_schema;

@@ -7,18 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Longest name of a source: the name of its binding, `<name>-configmap`, must be a valid name as well.
 pub const MAX_SOURCE_NAME: usize = 242;
 
-/// Most users that a companion names. Metadata holds 256 KiB, and Karmada updates the companion on every cell whenever it
-/// changes.
-pub const MAX_NAMED_USERS: usize = 32;
-
-/// The only entry of the list if there are more users. No deployment can have this name. The Go operator keeps the entry when it
-/// adds a name, and keeps a companion with an entry that names no deployment.
-pub const MANY_USERS: &str = "more than 32";
-
-/// The only entry of the list before an unused companion is deleted. A later user changes the list, and with it the
-/// resourceVersion that the deletion requires. That holds even for a delete request sent long before.
-pub const NO_USERS: &str = "nobody any more";
-
 /// Kinds that can be referred to. A new kind also needs: `plan::references`, the roles, and the script that teaches Karmada about
 /// dependencies. A test compares the latter two with [`Self::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ use compute_operator::{
         names::{self, CityCode, ProjectName},
         neighbours::ResourceClaim,
         referenced::DataRef,
+        user_list::UserName,
     },
     plan::{
         Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step,
@@ -25,9 +26,9 @@ use compute_operator::{
                 table::{Action, Item, Observed, Read, Rule, Sweep},
             },
             federator::{federate, repair::Capacity},
-            observed::facts::{Need, SharedCompanion},
+            observed::facts::SharedCompanion,
             projector::projection,
-            referenced_data::{companion, resolve},
+            referenced_data::resolve,
             workload::{
                 fan_out,
                 refusal::{self, Cause, Refusal},
@@ -108,19 +109,13 @@ impl World {
             let data = |model: &Model, ns, data_ref: &DataRef| {
                 model.raw(data_ref.kind.into(), ns, &data_ref.name).map(|object| object["data"].clone())
             };
-            let user = resolve::user_entry(NS, &deployment.name_any());
+            let user = UserName::new(NS, &deployment.name_any());
             let shared = |data_ref: DataRef| {
                 let facts = companion_facts(&seen.hub, &data_ref)?;
                 let fresh = data(&seen.hub, HUB_NS, &data_ref) == data(&seen.project, NS, &data_ref);
-                let need = Need {
-                    refers: references(&deployment.spec.template.spec).iter().any(|of| of.data_ref == data_ref),
-                    promised: copy.as_ref().is_some_and(|copy| companion::expects(copy, &data_ref)),
-                };
-                Some((data_ref, SharedCompanion::of(&facts, &user, need, fresh.then_some(&*facts.uid))))
+                Some((data_ref, SharedCompanion::of(&facts, &user, fresh.then_some(&*facts.uid))))
             };
             let companions = data_refs().into_iter().filter_map(shared).collect();
-            let expects = |data_ref: &DataRef| copy.as_ref().is_some_and(|copy| companion::expects(copy, data_ref));
-            let promised = data_refs().into_iter().filter(expects).collect();
             let is_copy = |key: &&Key| key.0 == Kind::WorkloadDeployment && key.1 == HUB_NS;
             let observed = federate::Observed {
                 is_first_copy: !seen.hub.objects.keys().any(|key| is_copy(&key)),
@@ -131,12 +126,7 @@ impl World {
                 hub_namespace: facts.map(Shared::from),
                 keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
-                data: resolve::View {
-                    sources: sources(&seen.project),
-                    companions,
-                    promised,
-                    ..resolve::View::default()
-                },
+                data: resolve::View { sources: sources(&seen.project), companions, ..resolve::View::default() },
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,

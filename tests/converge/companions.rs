@@ -1,14 +1,15 @@
 //! The companion controller in the model.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use compute_operator::{
-    api::{compute::WorkloadDeployment, referenced::MAX_NAMED_USERS},
+    api::{compute::WorkloadDeployment, user_list::MAX_NAMED_USERS},
     plan::{
         Kind, Shared,
         management::referenced_data::{
-            companion::{self, FormerUser, Observed, Reading, User},
+            companion::{self, Observed, Reading},
             resolve::{self, Limits, Source},
+            users::{HubCopy, User, Users},
         },
         payload::Payload,
         references::references,
@@ -18,7 +19,7 @@ use kube::ResourceExt;
 
 use crate::{
     actors::Place,
-    data::{companion_facts, promised, sources},
+    data::{companion_facts, hub_copies, sources},
     model::Model,
     world::{FOREIGN, HUB_NS, NOW, NS, Planes, World, data_refs},
 };
@@ -32,23 +33,22 @@ impl World {
             let refs = |wd: &WorkloadDeployment| references(&wd.spec.template.spec);
             let refers = |wd: &&WorkloadDeployment| refs(wd).iter().any(|r| r.data_ref == data_ref);
             let sources = sources(&seen.project);
+            let copies = hub_copies(&seen.hub, &data_ref);
+            let copy = |name: &str| copies.get(name).copied().unwrap_or_default();
             let user = |wd: &WorkloadDeployment| {
                 let (name, stays) = (wd.name_any(), wd.metadata.deletion_timestamp.is_none());
-                let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &name);
-                let promised = copy.is_some_and(|copy| companion::expects(&copy, &data_ref));
+                let copy = copy(&name);
+                let expected = copy == HubCopy::Expects;
                 let wants =
-                    || resolve::wants_companion(&refs(wd), &data_ref, NS, Limits::default(), &sources, promised);
-                User { name, wants_copy: stays && wants(), promised }
+                    || resolve::wants_companion(&refs(wd), &data_ref, NS, Limits::default(), &sources, expected);
+                (name, User { refers: true, wants_copy: stays && wants(), copy, deployment: None })
             };
-            let mut users: Vec<User> = all.iter().filter(refers).map(user).collect();
+            let mut users: BTreeMap<String, User> = all.iter().filter(refers).map(user).collect();
             let is_first = data_ref == data_refs()[0];
             let wants_copy = matches!(sources.get(&data_ref), Some(Source::Present { .. }));
             let others = seen.project.crowd.iter().filter(|_| is_first);
-            users.extend(others.map(|name| User {
-                name: name.clone(),
-                wants_copy,
-                promised: seen.hub.crowd.contains(name),
-            }));
+            let other = |name: &String| User { refers: true, wants_copy, copy: copy(name), deployment: None };
+            users.extend(others.map(|name| (name.clone(), other(name))));
             let read = |model: &Model, ns: &str| {
                 let object = model.raw(data_ref.kind.into(), ns, &data_ref.name)?;
                 Payload::parse(data_ref.kind, object.to_string().as_bytes())
@@ -59,30 +59,27 @@ impl World {
                 (None, _) => Reading::Unknown,
             };
             let facts = companion_facts(&seen.hub, &data_ref);
-            let former = |name: &str| {
-                let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, name);
-                let is_promised = is_first && seen.hub.crowd.contains(name);
-                FormerUser {
+            for name in facts.iter().flat_map(|facts| facts.users.names()) {
+                let name = name.deployment();
+                users.entry(name.to_owned()).or_insert_with(|| User {
+                    copy: copy(name),
                     deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
-                    copy_exists: is_promised || copy.is_some(),
-                    copy_expects: is_promised || copy.is_some_and(|copy| companion::expects(&copy, &data_ref)),
+                    ..User::default()
+                });
+            }
+            let list = facts.as_ref().map(|facts| &facts.users).filter(|list| list.is_open());
+            if list.is_some_and(|list| !list.has_many() || users.len() <= MAX_NAMED_USERS) {
+                let expecting = copies.iter().filter(|(_, copy)| **copy == HubCopy::Expects);
+                for (name, copy) in expecting.take(MAX_NAMED_USERS + 1) {
+                    users.entry(name.clone()).or_insert_with(|| User { copy: *copy, ..User::default() });
                 }
-            };
-            let claims = facts.iter().flat_map(|facts| facts.users.iter().flatten());
-            let claims = claims.filter_map(|claim| claim.strip_prefix(&format!("{NS}/")).map(str::to_owned));
-            let expecting = facts.as_ref().filter(|facts| facts.names_nobody()).map(|_| match users.len() {
-                0..=MAX_NAMED_USERS => promised(&seen.hub, &data_ref).into_iter().take(MAX_NAMED_USERS + 1).collect(),
-                _ => BTreeSet::new(),
-            });
+            }
             let observed = Observed {
                 data_ref: data_ref.clone(),
                 namespace: NS.into(),
                 hub_namespace: HUB_NS.into(),
                 hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
-                unknown_users: false,
-                former_users: claims.map(|name| (name.clone(), former(&name))).collect(),
-                users,
-                expecting,
+                users: Users { by_name: users, ..Users::default() },
                 companion: facts.map(Shared::from),
                 residue: None,
                 fresh: false,

@@ -1,16 +1,20 @@
 //! The referenced data on the model's planes, in the form that caches keep.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use compute_operator::{
-    api::{compute::WorkloadDeployment, referenced::DataRef},
+    api::{
+        compute::WorkloadDeployment,
+        referenced::DataRef,
+        user_list::{Listed, UserName},
+    },
     plan::{
         Kind,
         management::{
             observed::facts::CompanionFacts,
             referenced_data::{
-                companion,
-                resolve::{self, Source},
+                resolve::Source,
+                users::{HubCopy, expects},
             },
         },
     },
@@ -42,19 +46,20 @@ pub(super) fn companion_facts(hub: &Model, data_ref: &DataRef) -> Option<Compani
     Some(CompanionFacts::of(&serde_json::from_value(object["metadata"].clone()).unwrap()))
 }
 
-/// Returns the names of the copies on the hub that expect a companion.
-pub(super) fn promised(hub: &Model, data_ref: &DataRef) -> BTreeSet<String> {
+/// Returns the copies on the hub, with their state for a companion. The crowd's copies expect the first one.
+pub(super) fn hub_copies(hub: &Model, data_ref: &DataRef) -> BTreeMap<String, HubCopy> {
     let copies = hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment).into_iter();
-    let copies = copies.filter(|copy| companion::expects(copy, data_ref)).map(|copy| copy.name_any());
-    let crowd = hub.crowd.iter().filter(|_| *data_ref == data_refs()[0]).cloned();
-    copies.chain(crowd).collect()
+    let state = |copy: &WorkloadDeployment| if expects(copy, data_ref) { HubCopy::Expects } else { HubCopy::Exists };
+    let copies = copies.map(|copy| (copy.name_any(), state(&copy)));
+    let crowd = hub.crowd.iter().filter(|_| *data_ref == data_refs()[0]);
+    copies.chain(crowd.map(|name| (name.clone(), HubCopy::Expects))).collect()
 }
 
 /// Updates the copies of the crowd. A copy is added once its deployment uses the companion, and removed with the deployment.
 pub(super) fn crowd_follows(project: &Model, hub: &mut Model) {
     hub.crowd.retain(|name| project.crowd.contains(name));
     let Some(facts) = companion_facts(hub, &data_refs()[0]) else { return };
-    let is_user = |name: &&String| facts.is_used_by(&resolve::user_entry(NS, name), true);
+    let is_user = |name: &&String| facts.listed(&UserName::new(NS, name)) != Listed::No;
     hub.crowd.extend(project.crowd.iter().filter(is_user).cloned());
 }
 

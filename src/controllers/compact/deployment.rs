@@ -51,7 +51,7 @@ pub(crate) struct PackedDeployment {
     city_code: Arc<str>,
     city_label: Option<Arc<str>>,
     /// The companions that it expects.
-    promised: Arc<[DataRef]>,
+    expected: Arc<[DataRef]>,
     deleting: bool,
     original: bool,
     waiting: bool,
@@ -126,7 +126,7 @@ impl PackedDeployment {
             workload_uid: share(deployment.spec.workload_ref.uid.as_str().into()),
             city_code: share::<str>(deployment.spec.city_code.as_str().into()),
             city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| share::<str>(city.as_str().into())),
-            promised: share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
+            expected: share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
             waiting: deployment.annotations().contains_key(annotation::STRANDED_SINCE),
@@ -184,7 +184,7 @@ impl PackedDeployment {
 
     /// True if it expects this companion.
     pub(crate) fn expects(&self, data_ref: &DataRef) -> bool {
-        self.promised.contains(data_ref)
+        self.expected.contains(data_ref)
     }
 
     /// True if it is terminating.

@@ -19,7 +19,8 @@ use crate::{
         compute::{Instance, InstanceSpec, WorkloadDeployment},
         karmada::{BindingSnapshot, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
         meta::{annotation, label},
-        referenced::{DataRef, MANY_USERS, SourceKind},
+        referenced::{DataRef, SourceKind},
+        user_list::UserList,
     },
     controllers::{
         Reconciler,
@@ -203,7 +204,7 @@ impl World {
         let facts = CompanionFacts {
             uid: "db".into(),
             version: version.to_string(),
-            users: Some([MANY_USERS.to_owned()].into()),
+            users: UserList::parse(Some(r#"["more than 32"]"#)),
             policy: claimed_by.map(str::to_owned),
             ..CompanionFacts::default()
         };

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use crate::plan::management::{
     observed::facts::CompanionFacts,
-    referenced_data::companion::{self, FormerUser, Observed, Reading, User},
+    referenced_data::{
+        companion::{self, Observed, Reading},
+        users::{HubCopy, User, Users},
+    },
 };
 use crate::{
     api::{
@@ -41,7 +44,7 @@ fn source(labels: &Value, annotations: &Value, value: &str, immutable: bool) -> 
 }
 
 /// Returns a deployment with hostile metadata that does not refer to the source.
-fn former(labels: &Value, annotations: &Value, copy_exists: bool, copy_expects: bool) -> FormerUser {
+fn former(labels: &Value, annotations: &Value, copy: HubCopy) -> User {
     let mut deployment: WorkloadDeployment = serde_json::from_value(json!({
         "metadata": {
             "name": "gone", "namespace": "shop", "uid": "g", "generation": 1, "labels": labels, "annotations": annotations,
@@ -53,7 +56,7 @@ fn former(labels: &Value, annotations: &Value, copy_exists: bool, copy_expects: 
     }))
     .unwrap();
     deployment.spec.template.spec.runtime.sandbox = None;
-    FormerUser { deployment: Some(Shared::from(deployment)), copy_exists, copy_expects }
+    User { copy, deployment: Some(Shared::from(deployment)), ..User::default() }
 }
 
 fn observed() -> impl Strategy<Value = Observed> {
@@ -77,18 +80,21 @@ fn observed() -> impl Strategy<Value = Observed> {
                     companion: self::source(&json!({}), &json!({}), "QQ==", form == 2),
                 },
             };
+            let copy = match (copies, expects) {
+                (_, true) => HubCopy::Expects,
+                (true, false) => HubCopy::Exists,
+                (false, false) => HubCopy::Absent,
+            };
+            let mut by_name = BTreeMap::from([("gone".to_owned(), former(&labels, &annotations, copy))]);
+            if uses {
+                by_name.insert("web".into(), User { refers: true, wants_copy: true, ..User::default() });
+            }
             Observed {
                 data_ref: DataRef::secret(name),
                 namespace: "shop".into(),
                 hub_namespace: OWN.into(),
                 hub_namespace_lives: true,
-                users: uses
-                    .then(|| User { name: "web".into(), wants_copy: true, promised: false })
-                    .into_iter()
-                    .collect(),
-                unknown_users: false,
-                former_users: BTreeMap::from([("gone".to_owned(), former(&labels, &annotations, copies, expects))]),
-                expecting: Some([].into()),
+                users: Users { by_name, ..Users::default() },
                 companion: companion.map(Shared::from),
                 residue: None,
                 fresh,
@@ -144,7 +150,7 @@ proptest! {
 
     #[test]
     fn companion_of_hostile_source_is_only_write_and_takes_no_metadata_of_it(observed in observed()) {
-        let wanted = observed.users.first().map(|user| format!("shop/{}", user.name));
+        let wanted = observed.users.by_name.contains_key("web").then_some("shop/web");
         for step in companion::plan(&observed, Timestamp::UNIX_EPOCH).steps {
             match step {
                 Step::Local(write) => {
@@ -154,7 +160,7 @@ proptest! {
                     prop_assert!(is_of_the_companion(&write, &observed), "{:?}", write);
                     let list = write.op.asked().map(|body| body["metadata"]["annotations"][annotation::REFERENCED_BY].clone());
                     if let Some(list) = list.as_ref().and_then(Value::as_str) {
-                        let own = wanted.as_ref().is_none_or(|user| list.contains(user.as_str()));
+                        let own = wanted.is_none_or(|user| list.contains(user));
                         prop_assert!(own, "the list keeps its user: {}", list);
                     }
                 }

@@ -3,6 +3,8 @@
 pub mod city_policy;
 pub mod collector;
 pub mod drain;
+#[cfg(test)]
+mod expected_data_tests;
 pub mod federator;
 #[cfg(test)]
 mod hostile_data_tests;
@@ -15,8 +17,6 @@ mod hostile_workloads_tests;
 pub mod observed;
 pub mod projector;
 pub mod projects;
-#[cfg(test)]
-mod promised_tests;
 pub mod referenced_data;
 #[cfg(test)]
 mod takeover_tests;

@@ -1,17 +1,19 @@
 //! While a deployment of the namespace cannot be read, no user loses a companion, and the known users get their copies.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 
 use crate::plan::management::{
     observed::facts::CompanionFacts,
-    referenced_data::companion::{Decided, FormerUser, Observed, Reading, Signal, User, plan},
+    referenced_data::{
+        companion::{Decided, Observed, Reading, Signal, plan},
+        users::{User, Users},
+    },
 };
 use crate::{
     api::{
         meta::annotation,
-        referenced::{DataRef, MANY_USERS, NO_USERS, SourceKind},
+        referenced::{DataRef, SourceKind},
+        user_list::UserList,
     },
     plan::{ObjectVersion, Op, Shared, Step, payload::Payload},
 };
@@ -27,19 +29,16 @@ fn decided(users: &[&str], listed: Option<&[&str]>, reading: Reading, fresh: boo
     let facts = |listed: &[&str]| CompanionFacts {
         uid: "c".into(),
         version: "7".into(),
-        users: Some(listed.iter().map(|user| (*user).to_owned()).collect::<BTreeSet<_>>()),
+        users: UserList::parse(Some(&serde_json::json!(listed).to_string())),
         ..CompanionFacts::default()
     };
-    let former = listed.into_iter().flatten().filter_map(|user| user.split_once('/'));
+    let user = |name: &&str| ((*name).to_owned(), User { refers: true, wants_copy: true, ..User::default() });
     let observed = Observed {
         data_ref: DataRef::secret("db"),
         namespace: "shop".into(),
         hub_namespace: "ns-1".into(),
         hub_namespace_lives: true,
-        users: users.iter().map(|name| User { name: (*name).into(), wants_copy: true, promised: false }).collect(),
-        unknown_users: true,
-        former_users: former.map(|(_, name)| (name.to_owned(), FormerUser::default())).collect(),
-        expecting: Some(BTreeSet::new()),
+        users: Users { by_name: users.iter().map(user).collect(), unknown_deployments: true, unknown_copies: false },
         companion: listed.map(|listed| Shared::from(facts(listed))),
         residue: None,
         fresh,
@@ -89,9 +88,9 @@ fn companion_with_unreadable_deployment_loses_no_user() {
     for (what, users, listed, expected) in [
         ("the last named user may be the unreadable one", &[][..], &["shop/gone"][..], &[][..]),
         ("one user is added, and none is removed", &["a"], &["shop/gone"], &[r#"writes ["shop/a","shop/gone"]"#]),
-        ("the marker for many users is kept", &["a"], &[MANY_USERS], &[]),
-        ("the marker for many is kept without a known user", &[], &[MANY_USERS], &[]),
-        ("the marker for no users is kept", &[], &[NO_USERS], &[]),
+        ("the marker for many users is kept", &["a"], &["more than 32"], &[]),
+        ("the marker for many is kept without a known user", &[], &["more than 32"], &[]),
+        ("the marker for no users is kept", &[], &["nobody any more"], &[]),
         ("an empty list is kept", &[], &[], &[]),
     ] {
         assert_eq!(writes(&decided(users, Some(listed), Reading::Unknown, true)), expected, "{what}");

@@ -1,6 +1,6 @@
 //! The invariants of every history, and the end state of a settled world.
 
-use compute_operator::api::referenced::{MANY_USERS, MAX_NAMED_USERS};
+use compute_operator::api::user_list::{UserList, UserName};
 
 use super::*;
 
@@ -170,25 +170,24 @@ impl World {
         let Planes { project, hub, cell, .. } = &self.now;
         for data_ref in data_refs() {
             let kind = Kind::from(data_ref.kind);
-            let needed: BTreeSet<String> = hub
+            let needed: BTreeSet<UserName> = hub
                 .all::<WorkloadDeployment>(Kind::WorkloadDeployment)
                 .iter()
                 .filter(|wd| wd.name_any() != FOREIGN)
                 .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref))
-                .map(|wd| format!("{NS}/{}", wd.name_any()))
+                .map(|wd| UserName::new(NS, &wd.name_any()))
                 .collect();
             // The hub namespace is created for the deployments of the Workload. Without it, the crowd has no copies.
             let is_there = hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into()));
             let crowd = project.crowd.iter().filter(|_| is_there && data_ref == data_refs()[0]);
-            let all: BTreeSet<String> = crowd.map(|name| format!("{NS}/{name}")).chain(needed.clone()).collect();
+            let all: BTreeSet<UserName> = crowd.map(|name| UserName::new(NS, name)).chain(needed.clone()).collect();
             let copy = cell.raw(kind, HUB_NS, &data_ref.name);
             assert_eq!(copy.is_some(), !needed.is_empty(), "{data_ref} is on the cell exactly while it is needed");
             let companion = hub.raw(kind, HUB_NS, &data_ref.name);
             assert_eq!(companion.is_some(), !all.is_empty(), "{data_ref} is on the hub exactly while it is needed");
             if let Some(companion) = companion {
                 let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
-                let listed = if all.len() > MAX_NAMED_USERS { [MANY_USERS.to_owned()].into() } else { all };
-                assert_eq!(serde_json::from_str::<BTreeSet<String>>(by).unwrap(), listed);
+                assert_eq!(by, UserList::parse(None).with(all).to_annotation());
                 let source = project.raw(kind, NS, &data_ref.name).unwrap();
                 assert_eq!(companion["data"], source["data"]);
                 assert!(copy.is_none_or(|copy| copy["data"] == source["data"]));

@@ -87,7 +87,7 @@ impl Lists {
         let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
         let version = ObjectVersion::of(&companion.metadata);
         self.events.extend(held_copies::tell(&object, &version, &facts, of.ctx.options.timing.deletion_patience, now));
-        if facts.has_no_known_user() {
+        if facts.users.is_unknown() {
             tracing::debug!(companion = %object, "companion is kept: its annotation referenced-by is empty or unreadable");
             self.events.push(unreadable::users(&object, &version, now));
         }

@@ -28,6 +28,7 @@ use crate::{
         meta::annotation,
         names::{self, CityCode},
         referenced::DataRef,
+        user_list::UserName,
     },
     controllers::{
         End, Reconciler, Stopped, carry_out_each, compact::PackedDeployment, contests::Contests, is_silence, record,
@@ -44,12 +45,9 @@ use crate::{
                 hub_trouble::{self, Cause},
                 latency::Look,
             },
-            observed::facts::{AttachedBinding, Need, Phase, SharedCompanion},
+            observed::facts::{AttachedBinding, Phase, SharedCompanion},
             projects::rival::Rival,
-            referenced_data::{
-                companion,
-                resolve::{self, View},
-            },
+            referenced_data::resolve::View,
         },
         ownership,
         references::{Reference, annotated},
@@ -420,33 +418,25 @@ impl Federator {
         references: &[Reference],
         both: [Option<&WorkloadDeployment>; 2],
     ) -> View {
-        let user = resolve::user_entry(&place.namespace, &place.name);
+        let user = UserName::new(&place.namespace, &place.name);
         let sources = project.told_sources(&place.namespace, references);
-        let promised = both.into_iter().flatten();
-        let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
-        let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
-        // Only the copy counts, because the tenant may write the annotation of the deployment.
-        let [_, copy] = both;
-        let need = |data_ref: &DataRef| Need {
-            refers: references.iter().any(|of| of.data_ref == *data_ref),
-            promised: copy.is_some_and(|copy| companion::expects(copy, data_ref)),
-        };
+        let expected = both.into_iter().flatten();
+        let expected = expected.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
+        let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(expected).collect();
         let companion = |data_ref: DataRef| {
             let facts = self.ctx.hub.companion(hub_namespace, &data_ref)?;
             let (sources, source) = (project.sources(data_ref.kind), ObjectKey::new(&place.namespace, &data_ref.name));
             let copied = sources.copy(&source);
-            let companion =
-                SharedCompanion::of(&facts, &user, need(&data_ref), copied.as_ref().map(|copied| &*copied.uid));
+            let companion = SharedCompanion::of(&facts, &user, copied.as_ref().map(|copied| &*copied.uid));
             Some((data_ref, SharedCompanion { full: sources.full(&source), ..companion }))
         };
         let companions = data_refs.into_iter().filter_map(companion).collect();
-        let promised = copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).unwrap_or_default();
         let late = |data_ref: &DataRef| {
             let source = ObjectKey::new(&place.namespace, &data_ref.name);
             Some((data_ref.clone(), project.sources(data_ref.kind).late(&source)?))
         };
         let late = sources.keys().filter_map(late).collect();
-        View { limits: self.ctx.options.limits, sources, companions, promised: promised.into_iter().collect(), late }
+        View { limits: self.ctx.options.limits, sources, companions, late }
     }
 
     /// Returns the state in Karmada of a copy and of the companions that it expects.

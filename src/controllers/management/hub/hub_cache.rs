@@ -160,7 +160,7 @@ impl HubCache {
         let index = namespace_index(namespace);
         let holds = |kind| {
             let companions = self.companions(kind).by_index(&index);
-            companions.iter().any(|companion| !companion.has_no_known_user())
+            companions.iter().any(|companion| !companion.users.is_unknown())
         };
         self.has_copies(namespace) || SourceKind::ALL.into_iter().any(holds)
     }

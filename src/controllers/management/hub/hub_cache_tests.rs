@@ -42,7 +42,7 @@ async fn hub_cache_instance_that_a_cell_asks_for_is_indexed_by_deployment() {
 
 #[tokio::test]
 async fn hub_cache_data_in_use_is_known_only_in_namespaces_where_policies_claim() {
-    // The data of this copy does not exist yet, and nothing was promised to it.
+    // The data of this copy does not exist yet, and it expects nothing.
     let copy = |name: &str, leaving: bool| {
         let mut copy: WorkloadDeployment = serde_json::from_value(json!({
             "metadata": {

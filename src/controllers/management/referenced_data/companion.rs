@@ -23,9 +23,8 @@ use crate::{
         management::{
             collector::relabel::relabel,
             referenced_data::{
-                companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
-                many_users,
-                resolve::{Source, does_without, lets_go, wants_companion, wants_companions},
+                companion::{self, Decided, Observed, Reading, Signal, SourceState},
+                resolve::{Source, wants_companions},
             },
         },
         ownership,
@@ -48,7 +47,7 @@ enum Offer {
 }
 
 /// Deployment that refers to the source.
-type PackedUser = (ObjectKey, Arc<PackedDeployment>);
+pub(crate) type PackedUser = (ObjectKey, Arc<PackedDeployment>);
 
 /// Key of a companion, with its project and its names resolved.
 pub(crate) struct ResolvedKey<'a> {
@@ -58,7 +57,7 @@ pub(crate) struct ResolvedKey<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) hub_namespace: String,
     pub(crate) data_ref: &'a DataRef,
-    source: ObjectKey,
+    pub(crate) source: ObjectKey,
 }
 
 impl Reconciler for Companion {
@@ -172,38 +171,17 @@ impl ResolvedKey<'_> {
         let copied = sources.copy(&self.source);
         let present = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
-        let source = sources.get(&self.source);
-        let in_use = |(_, wd): &&PackedUser| {
-            // The whole deployment is unpacked only if it does without the source.
-            !does_without(wd.references(), self.data_ref, &source) || !lets_go(&wd.open(), self.data_ref, &source)
-        };
-        let user = |(key, deployment): &PackedUser| {
-            let copy = hub.copies.get(&ObjectKey::new(&self.hub_namespace, &key.name));
-            let promised = copy.is_some_and(|copy| copy.expects(self.data_ref));
-            User {
-                name: key.name.to_string(),
-                wants_copy: !deployment.is_deleting() && self.wants_companion(deployment, promised),
-                promised,
-            }
-        };
-        let users = users.iter().filter(in_use).map(user);
-        // With many users, each new one would cause a check of all others.
-        let many = companion.as_ref().is_some_and(|companion| companion.has_many_users());
-        let users = if many { many_users::enough(users) } else { users.collect() };
         let is_own = |facts: &NamespaceFacts| facts.mirrors(&self.project.name, self.namespace);
         Observed {
             data_ref: self.data_ref.clone(),
             namespace: self.namespace.to_owned(),
             hub_namespace: self.hub_namespace.clone(),
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating && is_own(&facts)),
-            unknown_users: self.project.deployments.has_unreadable(self.namespace),
-            former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
-            expecting: companion.as_ref().and_then(|companion| self.expecting(users.len(), companion)),
+            users: self.users(users, companion.as_deref()),
             residue: companion.as_ref().and_then(|companion| self.residue(companion)),
             fresh: copied.is_some() && copied == present,
             waits: sources.offered_in(&self.source, now.instant).is_some(),
             companion: companion.map(Shared::from),
-            users,
             reading,
         }
     }
@@ -373,13 +351,6 @@ impl ResolvedKey<'_> {
             }
             self.of.ctx.triggers.enqueue_federator(self.project, key);
         }
-    }
-
-    /// True if a deployment that refers to the source needs a copy of it now.
-    fn wants_companion(&self, user: &PackedDeployment, promised: bool) -> bool {
-        let (references, limits) = (user.references(), self.of.ctx.options.limits);
-        let sources = self.project.read_sources(self.namespace, references);
-        wants_companion(references, self.data_ref, self.namespace, limits, &sources, promised)
     }
 
     /// True if a deployment that refers to the source needs copies of all its sources now. Sources that the hub refuses are

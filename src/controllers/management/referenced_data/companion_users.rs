@@ -1,59 +1,93 @@
-//! Users of a companion by its own list and the hub's caches, and residue of former claims on it.
+//! Users of a companion by the caches of project and hub, and residue of former claims on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::controllers::management::{referenced_data::companion::ResolvedKey, wiring::index::namespace_index};
+use crate::controllers::management::{
+    referenced_data::companion::{PackedUser, ResolvedKey},
+    wiring::index::namespace_index,
+};
 use crate::{
-    api::{names, referenced::MAX_NAMED_USERS},
+    api::{names, user_list::MAX_NAMED_USERS},
+    controllers::compact::PackedDeployment,
     io::store::ObjectKey,
     plan::{
         ObjectVersion, Shared,
         management::{
             observed::{facts::CompanionFacts, phase},
             referenced_data::{
-                companion::{self, FormerUser, ResidueFacts, User},
+                companion::ResidueFacts,
                 foreign_claim::ForeignClaim,
                 residue,
+                resolve::{does_without, lets_go, wants_companion},
+                users::{self, HubCopy, User, Users},
             },
         },
     },
 };
 
 impl ResolvedKey<'_> {
-    /// Returns the deployments in `referenced-by` that are not among the users.
-    pub(crate) fn former_users(&self, users: &[User], companion: &CompanionFacts) -> BTreeMap<String, FormerUser> {
-        let users: BTreeSet<&str> = users.iter().map(|user| &*user.name).collect();
-        let names = companion.users.iter().flatten().filter(|_| !companion.has_many_users());
-        let users_then = names.filter_map(|user| companion::named(user));
-        let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(name));
-        let observe = |(_, name): (&str, &str)| {
-            let deployment = self.project.deployment(&ObjectKey::new(self.namespace, name));
-            let key = ObjectKey::new(&self.hub_namespace, name);
-            let copy = self.of.ctx.hub.copy(&key);
-            let former = FormerUser {
-                deployment: deployment.map(Shared::from),
-                copy_exists: self.of.ctx.hub.copies.contains(&key), // readable or not
-                copy_expects: copy.is_some_and(|copy| companion::expects(&copy, self.data_ref)),
-            };
-            (name.to_owned(), former)
-        };
-        former.map(observe).collect()
+    /// Returns the deployments that may use the companion. `referring`: those that refer to the source.
+    pub(crate) fn users(&self, referring: &[PackedUser], companion: Option<&CompanionFacts>) -> Users {
+        Users {
+            by_name: self.users_by_name(referring, companion),
+            unknown_deployments: self.project.deployments.has_unreadable(self.namespace),
+            unknown_copies: self.of.ctx.hub.copies.has_unreadable(&self.hub_namespace),
+        }
     }
 
-    /// Returns the copies on the hub that were promised a companion whose list does not name its users. At most one more than a
-    /// list names. `None` while a copy cannot be read.
-    pub(crate) fn expecting(&self, users: usize, companion: &CompanionFacts) -> Option<BTreeSet<String>> {
-        let (copies, namespace) = (&self.of.ctx.hub.copies, &*self.hub_namespace);
-        if !companion.names_nobody() || copies.has_unreadable(namespace) {
-            return None;
+    fn users_by_name(&self, referring: &[PackedUser], companion: Option<&CompanionFacts>) -> BTreeMap<String, User> {
+        let source = self.project.sources(self.data_ref.kind).get(&self.source);
+        let in_use = |(_, wd): &&PackedUser| {
+            // The whole deployment is unpacked only if it does without the source.
+            !does_without(wd.references(), self.data_ref, &source) || !lets_go(&wd.open(), self.data_ref, &source)
+        };
+        let user = |(key, deployment): &PackedUser| {
+            let copy = self.hub_copy(&key.name);
+            let wants_copy = !deployment.is_deleting() && self.wants_companion(deployment, copy == HubCopy::Expects);
+            (key.name.to_string(), User { refers: true, wants_copy, copy, deployment: None })
+        };
+        let referring = referring.iter().filter(in_use).map(user);
+        let Some(list) = companion.map(|companion| &companion.users) else { return referring.collect() };
+        // With many users, each new one would cause a check of all others.
+        let mut users = if list.has_many() { users::enough(referring) } else { referring.collect() };
+        for entry in list.names() {
+            let name = entry.deployment();
+            users.entry(name.to_owned()).or_insert_with(|| User {
+                copy: self.hub_copy(name),
+                deployment: self.project.deployment(&ObjectKey::new(self.namespace, name)).map(Shared::from),
+                ..User::default()
+            });
         }
-        // With the marker for many users, and more users than a list names, the copies do not change the decision.
-        if companion.has_many_users() && users > MAX_NAMED_USERS {
-            return Some(BTreeSet::new());
+        // With more users than a list names, the copies do not change the decision about a list with many.
+        if list.is_open() && !(list.has_many() && users.len() > MAX_NAMED_USERS) {
+            for name in self.expecting().take(MAX_NAMED_USERS + 1) {
+                users.entry(name).or_insert_with(|| User { copy: HubCopy::Expects, ..User::default() });
+            }
         }
-        let all = copies.entries_by_index(&namespace_index(namespace)).into_iter();
-        let expecting = all.filter(|(_, copy)| copy.expects(self.data_ref)).map(|(key, _)| key.name.to_string());
-        Some(expecting.take(MAX_NAMED_USERS + 1).collect())
+        users
+    }
+
+    /// True if a deployment that refers to the source needs a copy of it now. `expected`: its copy on the hub expects it.
+    fn wants_companion(&self, user: &PackedDeployment, expected: bool) -> bool {
+        let (references, limits) = (user.references(), self.of.ctx.options.limits);
+        let sources = self.project.read_sources(self.namespace, references);
+        wants_companion(references, self.data_ref, self.namespace, limits, &sources, expected)
+    }
+
+    /// Returns the state of a deployment's copy.
+    fn hub_copy(&self, deployment: &str) -> HubCopy {
+        let (copies, key) = (&self.of.ctx.hub.copies, ObjectKey::new(&self.hub_namespace, deployment));
+        match copies.get(&key) {
+            Some(copy) if copy.expects(self.data_ref) => HubCopy::Expects,
+            None if !copies.contains(&key) => HubCopy::Absent,
+            _ => HubCopy::Exists, // readable or not
+        }
+    }
+
+    /// Returns the names of the copies that expect the companion.
+    fn expecting(&self) -> impl Iterator<Item = String> {
+        let copies = self.of.ctx.hub.copies.entries_by_index(&namespace_index(&self.hub_namespace)).into_iter();
+        copies.filter(|(_, copy)| copy.expects(self.data_ref)).map(|(key, _)| key.name.to_string())
     }
 
     /// Returns the residue of former claims. Copies that expect the companion are read only if there is residue.
@@ -73,12 +107,9 @@ impl ResolvedKey<'_> {
         };
         let is_abandoned = |claim: &ForeignClaim| hub.is_abandoned(namespace, claim);
         let residue = residue::of(companion, &binding, lives, is_abandoned)?;
-        let copies = hub.copies.entries_by_index(&namespace_index(namespace));
-        let expecting = copies.iter().filter(|(_, copy)| copy.expects(self.data_ref));
-        let expecting = expecting.map(|(key, _)| &*key.name);
-        let needed = expecting.filter_map(|copy| {
-            let parent = names::deployment_binding(copy);
-            let clusters = hub.binding_of(namespace, copy).map(|binding| binding.clusters.clone());
+        let needed = self.expecting().filter_map(|copy| {
+            let parent = names::deployment_binding(&copy);
+            let clusters = hub.binding_of(namespace, &copy).map(|binding| binding.clusters.clone());
             residue::is_needed(&binding, &parent, clusters.as_ref().map(|clusters| &clusters[..])).then_some(parent)
         });
         Some(ResidueFacts {

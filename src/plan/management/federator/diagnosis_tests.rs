@@ -9,11 +9,12 @@ use crate::{
         karmada::{SuspendedClusters, Suspension},
         meta::{finalizer, manager},
         names::CityCode,
+        user_list::UserName,
     },
     plan::{
         management::observed::{
             cluster::ClusterFacts,
-            facts::{AttachedBinding, CompanionFacts, Need, Scheduled, SharedCompanion},
+            facts::{AttachedBinding, CompanionFacts, Scheduled, SharedCompanion},
         },
         recorded::recorded,
     },
@@ -102,7 +103,7 @@ fn judge(world: &World) -> Delivery {
         drain_waits: None,
         written: world.written,
     };
-    let companion = SharedCompanion::of(&world.companion, "shop/wd", Need::default(), None);
+    let companion = SharedCompanion::of(&world.companion, &UserName::new("shop", "wd"), None);
     let companions = [(DataRef::secret("db"), companion)].into();
     let city = CityCode::parse("dfw").unwrap();
     let delivery = crate::api::compute::LastDelivery {

@@ -111,7 +111,8 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         return decided;
     }
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
-    let data = resolve::data(deployment, &observed.data, observed.timing.deletion_patience, now);
+    let data =
+        resolve::data(deployment, observed.copy.as_deref(), &observed.data, observed.timing.deletion_patience, now);
     steps.extend(mark(deployment, &namespace, &data).map(Step::Local));
     if observed.hub_namespace.as_deref().is_some_and(|facts| facts.terminating) {
         return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));

@@ -120,8 +120,9 @@ fn report(
 pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
     let (deployment, timing) = (&*observed.deployment, &observed.timing);
     let deleting = deployment.metadata.deletion_timestamp.is_some();
-    let data = (!deleting).then(|| resolve::data(deployment, &observed.data, timing.deletion_patience, now));
-    report(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), timing, now)
+    let copy = observed.copy.as_deref();
+    let data = (!deleting).then(|| resolve::data(deployment, copy, &observed.data, timing.deletion_patience, now));
+    report(deployment, copy, (trouble, data.as_ref()), timing, now)
 }
 
 /// Reports that the project has rejected the operator's writes to a deployment for the time `lasted`. `None` within the grace:

@@ -1,6 +1,6 @@
 //! Facts of a companion, and the part of them that one deployment sees.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::ObjectMeta;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{
     meta::{annotation, label},
-    referenced::{MANY_USERS, NO_USERS},
+    user_list::{Listed, UserList, UserName},
 };
 use crate::plan::management::referenced_data::foreign_claim::{self, ClaimIds, ForeignClaim};
 
@@ -44,9 +44,8 @@ pub struct CompanionFacts {
     /// Creation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// Entries of its list of users: `<project namespace>/<deployment>`, [`MANY_USERS`] or [`NO_USERS`]. `None` if the annotation
-    /// is unreadable.
-    pub users: Option<BTreeSet<String>>,
+    /// Its list of users.
+    pub users: UserList,
     /// PropagationPolicy that claims it. No policy should (fact 21).
     pub policy: Option<String>,
     /// ClusterPropagationPolicy that claims it. No policy should.
@@ -72,8 +71,7 @@ impl CompanionFacts {
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map(|created| created.0),
-            users: text(annotation::REFERENCED_BY)
-                .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
+            users: UserList::parse(text(annotation::REFERENCED_BY).map(String::as_str)),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
             cluster_policy: cluster_policy(meta),
             claim_ids: ClaimIds::of(meta),
@@ -92,43 +90,14 @@ impl CompanionFacts {
         foreign_claim::all(self.policy.as_deref(), self.cluster_policy.as_deref(), self.claim_ids.as_deref())
     }
 
-    /// True if it has more users than its list can name. Then only the deployments show the users, and names in the list are
-    /// ignored.
-    pub fn has_many_users(&self) -> bool {
-        self.users.as_ref().is_some_and(|users| users.contains(MANY_USERS))
+    /// Returns what its list says about a deployment. A terminating companion has no users.
+    pub fn listed(&self, user: &UserName) -> Listed {
+        if self.terminating { Listed::No } else { self.users.listed(user) }
     }
-
-    /// True if its list does not name its users: there are too many, or none is known. Then the copies on the hub that expect the
-    /// companion are checked.
-    pub fn names_nobody(&self) -> bool {
-        self.has_many_users() || self.users.as_ref().is_some_and(|users| users.contains(NO_USERS))
-    }
-
-    /// True if its users are unknown. Such a companion is kept and reported.
-    pub fn has_no_known_user(&self) -> bool {
-        self.users.as_ref().is_none_or(BTreeSet::is_empty)
-    }
-
-    /// True if `user` uses it, and it is not terminating. `needs_it`: the deployment refers to its source, or the deployment's
-    /// copy on the hub expects it.
-    pub fn is_used_by(&self, user: &str, needs_it: bool) -> bool {
-        let named = || self.users.as_ref().is_some_and(|users| users.contains(user));
-        !self.terminating && if self.has_many_users() { needs_it } else { named() }
-    }
-}
-
-/// Why a deployment needs a companion. Annotations that the tenant wrote do not count.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Need {
-    /// The deployment refers to the source.
-    pub refers: bool,
-    /// The deployment's copy on the hub expects the companion.
-    pub promised: bool,
 }
 
 /// Facts of a companion as one deployment sees it. Facts of its other users are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct SharedCompanion {
     /// Its uid.
     pub uid: String,
@@ -137,12 +106,9 @@ pub struct SharedCompanion {
     /// Creation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// True if the deployment uses it, and the companion is not terminating.
-    pub used: bool,
-    /// True if it is assigned to the deployment: the list names the deployment, or the copy on the hub expects the companion. If
-    /// the list is too long to name its users, a reference to the source is not sufficient.
+    /// What its list says about the deployment. [`Listed::No`] if the companion is terminating.
     #[serde(default)]
-    pub given: bool,
+    pub listed: Listed,
     /// Why `referenced-by` takes no more names: the error of the hub's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<String>,
@@ -161,15 +127,13 @@ pub struct SharedCompanion {
 }
 
 impl SharedCompanion {
-    /// Returns the facts as `user` sees them. `need`: why `user` needs the companion. `copied`: uid of the companion that was
-    /// found to have the source's present content.
-    pub fn of(facts: &CompanionFacts, user: &str, need: Need, copied: Option<&str>) -> Self {
+    /// Returns the facts as `user` sees them. `copied`: uid of the companion that was found to have the source's present content.
+    pub fn of(facts: &CompanionFacts, user: &UserName, copied: Option<&str>) -> Self {
         Self {
             uid: facts.uid.clone(),
             version: facts.version.clone(),
             created: facts.created,
-            used: facts.is_used_by(user, need.refers || need.promised),
-            given: facts.is_used_by(user, need.promised),
+            listed: facts.listed(user),
             full: None,
             fresh: copied == Some(&*facts.uid),
             policy: facts.policy.clone(),

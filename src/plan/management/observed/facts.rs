@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::placement;
 pub use super::{
-    companion_facts::{CompanionFacts, Going, Need, SharedCompanion, cluster_policy, holders},
+    companion_facts::{CompanionFacts, Going, SharedCompanion, cluster_policy, holders},
     phase::{Phase, selects_companions},
     replicas::Replicas,
 };

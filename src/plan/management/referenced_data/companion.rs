@@ -1,58 +1,27 @@
-//! Plans the companion of a source on the hub: its content, its list of users and its deletion.
+//! Plans the companion of a source on the hub: its content, its list of [`users`](super::users) and its deletion.
 //!
 //! A companion is written by create and by merge patch of exactly the observed version, not by server-side apply. Its content
 //! must equal the source's, without additions. Two writers of `referenced-by` must not lose an entry.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{
-    residue,
-    resolve::{self, Source},
-};
+use super::{residue, resolve::Source, users::Users};
 use crate::plan::management::observed::facts::CompanionFacts;
 use crate::{
     api::{
-        compute::WorkloadDeployment,
         meta::{annotation, label, manager},
-        referenced::{DataRef, MANY_USERS, MAX_NAMED_USERS, NO_USERS},
+        referenced::DataRef,
+        user_list::UserList,
     },
     plan::{
-        Confirm, Hub, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Shared, Step, Write,
-        payload::Payload,
-        references::{Reference, annotated, name_flaw, references},
+        Confirm, Hub, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Shared, Step, Write, payload::Payload,
+        references::name_flaw,
     },
 };
-
-/// Deployment of the project that refers to the source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// Name of the deployment.
-    pub name: String,
-    /// True if the deployment needs a copy. It is not terminating, and all its sources can be copied or it was promised this one.
-    pub wants_copy: bool,
-    /// True if its copy on the hub was promised the companion. Its Instances use the companion, even if the list does not name
-    /// it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub promised: bool,
-}
-
-/// Entry of `referenced-by` that is not among the users of the source.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FormerUser {
-    /// The deployment. `None` if it does not exist.
-    pub deployment: Option<Shared<WorkloadDeployment>>,
-    /// True if a copy of that name is on the hub.
-    pub copy_exists: bool,
-    /// True if that copy expects the companion.
-    pub copy_expects: bool,
-}
 
 /// Residue of former claims on a companion ([`residue`](super::residue)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,19 +65,8 @@ pub struct Observed {
     pub hub_namespace: String,
     /// True if the hub namespace exists, mirrors the project's namespace and is not terminating.
     pub hub_namespace_lives: bool,
-    /// Deployments that refer to the source.
-    pub users: Vec<User>,
-    /// True if a deployment of the namespace cannot be read. It may refer to the source too. Then no user is removed from the
-    /// list, and the known users still get their copy.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unknown_users: bool,
-    /// Entries of `referenced-by` that are not among the users, by name. Of an entry with another namespace only the name counts,
-    /// because a hub namespace has the objects of one project namespace. The Go operator's collector does the same.
-    pub former_users: BTreeMap<String, FormerUser>,
-    /// Names of the copies on the hub that were promised a companion whose list does not name its users. At most one more than a
-    /// list names. `None` while they are not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expecting: Option<BTreeSet<String>>,
+    /// Deployments that may use the companion.
+    pub users: Users,
     /// The companion. `None` if the hub has none.
     pub companion: Option<Shared<CompanionFacts>>,
     /// Residue of former claims on the companion.
@@ -182,16 +140,11 @@ pub enum Signal {
 /// Plan for one companion.
 pub type Decided = Plan<Step<Project, Hub>, Signal>;
 
-/// True if a deployment, in the project or on the hub, was promised a companion.
-pub fn expects(deployment: &WorkloadDeployment, data_ref: &DataRef) -> bool {
-    annotated(deployment, annotation::EXPECTED_REFERENCED_DATA).contains(data_ref)
-}
-
 /// Plans one companion. Without [`Signal::Read`], it equals its source, or will after these writes.
 pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let read = || Plan::nothing().with([Signal::Read]);
     // A source with a name that cannot be copied gets no companion, even if a user requires it.
-    let wanted = name_flaw(&observed.data_ref).is_none() && observed.users.iter().any(|user| user.wants_copy);
+    let wanted = name_flaw(&observed.data_ref).is_none() && observed.users.by_name.values().any(|user| user.wants_copy);
     let Some(companion) = observed.companion.as_deref() else {
         return match &observed.reading {
             _ if !wanted || observed.waits || !observed.hub_namespace_lives => Plan::nothing(),
@@ -204,7 +157,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     if companion.terminating {
         return Plan::nothing(); // recreated after the deletion: its event enqueues the key
     }
-    let (users, confirm) = users(observed, companion);
+    let (list, confirm) = next_list(observed, &companion.users);
     // A live read confirms each removal from the list. A list without names shows by itself that the companion is not needed.
     let struck_off = confirm.into_iter().fold(Proof::of_target(), |proof, cause| proof.and(cause, Step::Local));
     let version = ObjectVersion::new(&companion.uid, &companion.version);
@@ -213,9 +166,9 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let binding = released.and_then(|residue| residue.on_binding.as_ref());
     let release =
         binding.map(|version| Step::Remote(residue::release(&observed.hub_namespace, &observed.data_ref, version)));
-    if users.is_empty() {
+    if list.is_empty() {
         // Without an entry in its list, or with an unreadable deployment, the companion may still be in use.
-        if !observed.unknown_users && companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
+        if !observed.users.unknown_deployments && !companion.users.is_unknown() {
             let plan: Decided =
                 struck_off.delete_version(object(observed), version, Step::Remote).into_iter().collect();
             return plan.with([Signal::Unused]);
@@ -241,7 +194,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
             return Plan::writes(vec![Step::Remote(write)]);
         }
     }
-    let metadata = metadata(companion, &users, released.is_some_and(|residue| residue.on_companion));
+    let metadata = metadata(companion, &list, released.is_some_and(|residue| residue.on_companion));
     let amend = (!metadata.is_empty()).then(|| {
         let patch = json!({ "metadata": metadata });
         Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version))
@@ -271,123 +224,26 @@ fn object(observed: &Observed) -> Object {
     }
 }
 
-/// Returns the reference to the source.
-fn source(observed: &Observed) -> Object {
-    Object { namespace: observed.namespace.clone(), ..object(observed) }
+fn next_list(observed: &Observed, list: &UserList) -> (UserList, Vec<Confirm<Project>>) {
+    observed.users.next_list(list, &observed.namespace, &observed.data_ref)
 }
 
 fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
-    let users = observed.users.iter().filter(|user| user.wants_copy || user.promised);
-    let users: BTreeSet<String> = users.map(|user| resolve::user_entry(&observed.namespace, &user.name)).collect();
+    let list = next_list(observed, &UserList::parse(None)).0;
     let mut body = Value::Object(source.fields());
     body["metadata"] = json!({
         "labels": { label::REFERENCED_DATA: "true" },
-        "annotations": { annotation::REFERENCED_BY: json!(listed(users)).to_string() },
+        "annotations": { annotation::REFERENCED_BY: list.to_annotation() },
     });
     Write::create(manager::COMPANION, object(observed), body)
 }
 
-/// Returns the list of these users: their names, or the marker for many users. Entries that name no deployment are kept.
-fn listed(users: BTreeSet<String>) -> BTreeSet<String> {
-    let (named, unnamed): (BTreeSet<_>, BTreeSet<_>) = users.into_iter().partition(|entry| named(entry).is_some());
-    if named.len() > MAX_NAMED_USERS {
-        return unnamed.into_iter().chain([MANY_USERS.to_owned()]).collect();
-    }
-    named.into_iter().chain(unnamed).collect()
-}
-
-/// Returns the new list of users, and the live reads that must confirm each removal from it.
-fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Confirm<Project>>) {
-    let mut before = companion.users.clone().unwrap_or_default();
-    before.remove(NO_USERS);
-    // If the list does not name its users, every deployment that refers to the source may use the companion.
-    let anybody = companion.users.is_none() || companion.has_many_users();
-    let mut users = BTreeSet::new();
-    for user in &observed.users {
-        let entry = resolve::user_entry(&observed.namespace, &user.name);
-        // A terminating user is kept in the list, and so is one whose other data cannot be copied.
-        if anybody || before.contains(&entry) || user.wants_copy || user.promised {
-            users.insert(entry);
-        }
-    }
-    if companion.names_nobody() {
-        let Some(expecting) = &observed.expecting else {
-            return (companion.users.clone().unwrap_or_default(), Vec::new());
-        };
-        users.extend(expecting.iter().map(|name| resolve::user_entry(&observed.namespace, name)));
-    }
-    if companion.has_many_users() {
-        users.extend(before.into_iter().filter(|entry| entry != MANY_USERS && named(entry).is_none()));
-        if observed.unknown_users {
-            users.insert(MANY_USERS.to_owned());
-            return (users.into_iter().filter(|entry| named(entry).is_none()).collect(), Vec::new());
-        }
-        // New users do not change the marker. So it is replaced before the companion is deleted.
-        let list = if users.is_empty() { [NO_USERS.to_owned()].into() } else { listed(users) };
-        return (list, Vec::new());
-    }
-    let confirm = if observed.unknown_users {
-        users.extend(before); // the unreadable deployment may be any of them
-        Vec::new()
-    } else {
-        former(observed, &before, &mut users)
-    };
-    let list = listed(users);
-    // A marker replaces all names, so no user is removed.
-    let confirm = if list.contains(MANY_USERS) { Vec::new() } else { confirm };
-    (list, confirm)
-}
-
-/// Adds the former users that may still use the companion to the users. Returns the live reads that must confirm the removal of
-/// the others.
-fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<String>) -> Vec<Confirm<Project>> {
-    let mut confirm = Vec::new();
-    for entry in before {
-        if users.contains(entry) {
-            continue;
-        }
-        let Some((namespace, name)) = named(entry) else {
-            users.insert(entry.clone()); // the entry names no deployment
-            continue;
-        };
-        let unknown = FormerUser::default();
-        let former = observed.former_users.get(name).unwrap_or(&unknown);
-        let is_of_here = namespace == observed.namespace;
-        match former.deployment.as_deref() {
-            // The copy on the hub still brings the companion to the cell through its annotation.
-            _ if former.copy_expects || (former.copy_exists && !is_of_here) => {
-                users.insert(entry.clone());
-            }
-            Some(deployment) if !is_of_here || expects(deployment, &observed.data_ref) => {
-                users.insert(entry.clone());
-            }
-            Some(deployment) => {
-                confirm.push(Write::confirm_unchanged(deployment));
-                // It refers to the source as optional. Its copy is released only if the source is absent.
-                let refers = |reference: &Reference| reference.data_ref == observed.data_ref;
-                let absent = references(&deployment.spec.template.spec).iter().any(refers);
-                confirm.extend(absent.then(|| Write::confirm_absent(source(observed))));
-            }
-            None => {
-                let object = Object::named::<WorkloadDeployment>(&observed.namespace, name);
-                confirm.push(Write::confirm_absent(object));
-            }
-        }
-    }
-    confirm
-}
-
-/// Returns namespace and name of the deployment in an entry of `referenced-by`. `None` if it names none.
-pub fn named(entry: &str) -> Option<(&str, &str)> {
-    entry.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
-}
-
 /// Returns the changes of the companion's metadata. If `released`, a former claim is removed. It would send the companion to that
 /// city for ever (facts 24, 26).
-fn metadata(companion: &CompanionFacts, users: &BTreeSet<String>, released: bool) -> Map<String, Value> {
+fn metadata(companion: &CompanionFacts, list: &UserList, released: bool) -> Map<String, Value> {
     let mut metadata = Map::new();
-    if companion.users.as_ref() != Some(users) {
-        metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: json!(users).to_string() }));
+    if companion.users != *list {
+        metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: list.to_annotation() }));
     }
     if released {
         metadata.insert("labels".into(), residue::no_claim_labels());

@@ -1,4 +1,8 @@
 use super::*;
+use crate::api::user_list::{Listed, MAX_NAMED_USERS};
+
+const MANY_USERS: &str = "more than 32";
+const NO_USERS: &str = "nobody any more";
 
 /// Returns the body of the only write, and true if it carries content.
 fn only(steps: &[Step<Project, Hub>]) -> (Value, bool) {
@@ -65,17 +69,14 @@ fn crowd(size: usize) -> Vec<(WorkloadDeployment, bool)> {
     (0..size).map(|n| (deployment(&format!("user-{n:04}")), true)).collect()
 }
 
-/// Returns a companion with these entries in its list.
-fn listed(entries: impl IntoIterator<Item = String>) -> CompanionFacts {
-    CompanionFacts { users: Some(entries.into_iter().collect()), ..facts(&[]) }
+/// Returns the entries of so many users.
+fn entries(size: usize) -> String {
+    json!((0..size).map(|n| format!("shop/user-{n:04}")).collect::<Vec<_>>()).to_string()
 }
 
-fn names_of(size: usize) -> impl Iterator<Item = String> {
-    (0..size).map(|n| format!("shop/user-{n:04}"))
-}
-
-fn marker() -> CompanionFacts {
-    listed([MANY_USERS.to_owned()])
+/// Returns a companion with this list of users.
+fn annotated(list: &str) -> CompanionFacts {
+    CompanionFacts { users: UserList::parse(Some(list)), ..facts(&[]) }
 }
 
 /// Returns the list that these steps write. `None` if they do not change it.
@@ -95,23 +96,22 @@ fn list_written(steps: &[Step<Project, Hub>]) -> Option<String> {
 /// companion on every cell.
 #[test]
 fn companion_with_many_users_keeps_its_list_small() {
-    let names = |size: usize| json!(names_of(size).collect::<Vec<_>>()).to_string();
     let many = json!([MANY_USERS]).to_string();
     for size in [1, 31, 32, 33, 1000, 5000] {
-        let expected = if size > MAX_NAMED_USERS { many.clone() } else { names(size) };
+        let expected = if size > MAX_NAMED_USERS { many.clone() } else { entries(size) };
         assert!(expected.len() < 4096);
         let source = Some(payload("Qg==", &json!({})));
         let made = Case { users: crowd(size), source, ..Case::default() };
         assert_eq!(list_written(&made.steps()).as_ref(), Some(&expected), "made for {size}");
         let with = |companion| Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
-        let steps = with(listed(names_of(size - 1))).steps();
+        let steps = with(annotated(&entries(size - 1))).steps();
         assert_eq!(list_written(&steps).as_ref(), Some(&expected), "one more than {}", size - 1);
         // A list of the Go operator with one user that is gone. The marker replaces all names, so no user is removed and nothing
         // is read.
-        let steps = with(listed(names_of(size + 1))).steps();
+        let steps = with(annotated(&entries(size + 1))).steps();
         assert_eq!(list_written(&steps).as_ref(), Some(&expected), "of a full list of {}", size + 1);
         assert_eq!(steps.len(), if size > MAX_NAMED_USERS { 1 } else { 2 });
-        let again = with(listed(serde_json::from_str::<Vec<String>>(&expected).unwrap())).steps();
+        let again = with(annotated(&expected)).steps();
         assert!(again.is_empty(), "{size}: nothing changes any more");
     }
 }
@@ -128,7 +128,7 @@ fn companion_users_changing_beyond_the_limit_write_nothing() {
         let steps = Case { users, source, companion: companion.clone(), fresh: true, ..Case::default() }.steps();
         if let Some(list) = list_written(&steps) {
             assert!(list.len() < 4096);
-            companion = Some(listed(serde_json::from_str::<Vec<String>>(&list).unwrap()));
+            companion = Some(annotated(&list));
             written.push(size);
         } else if !steps.is_empty() {
             assert_eq!(size, 0, "{steps:?}");
@@ -139,8 +139,8 @@ fn companion_users_changing_beyond_the_limit_write_nothing() {
     assert_eq!(written, expected);
 }
 
-/// Such a list does not name the users. They are the deployments that refer to the source and the copies that were promised it.
-/// After the list was replaced by the marker for no users, new promises were ignored.
+/// Such a list does not name the users. They are the deployments that refer to the source and the copies that expect it.
+/// After the list was replaced by the marker for no users, copies that expected it later were ignored.
 #[test]
 fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
     type Case_ = (&'static str, fn(&mut Case), Option<Result<&'static str, ()>>);
@@ -152,7 +152,7 @@ fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
         ("a copy expects it", |c| c.copies = vec![expecting("b")], Some(Ok(r#"["shop/b"]"#))),
         ("copies cannot be read", |c| c.copies_are_unreadable = true, None),
         ("the Go operator has added a name", |c| add(c, "shop/gone"), Some(Ok(r#"["nobody any more"]"#))),
-        ("it had the marker for no users", |c| c.companion = Some(listed([NO_USERS.to_owned()])), Some(Err(()))),
+        ("it had the marker for no users", |c| c.companion = Some(listed(&[NO_USERS])), Some(Err(()))),
         (
             "it had that marker, and a copy expects it",
             |c| given_up(c).copies = vec![expecting("b")],
@@ -162,7 +162,7 @@ fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
         ("another client has added an entry without a name", |c| add(c, "?"), Some(Ok(r#"["?"]"#))),
     ];
     for (what, change, expected) in cases {
-        let mut case = Case { users: vec![], companion: Some(marker()), fresh: true, ..Case::default() };
+        let mut case = Case { users: vec![], companion: Some(listed(&[MANY_USERS])), fresh: true, ..Case::default() };
         change(&mut case);
         let steps = case.steps();
         match expected {
@@ -174,7 +174,7 @@ fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
             }
         }
     }
-    let mut case = Case { users: crowd(30), companion: Some(marker()), fresh: true, ..Case::default() };
+    let mut case = Case { users: crowd(30), companion: Some(listed(&[MANY_USERS])), fresh: true, ..Case::default() };
     case.copies = (28..40).map(|n| expecting(&format!("user-{n:04}"))).collect();
     assert!(case.steps().is_empty(), "some refer to it, and the copies of others still expect it");
 }
@@ -184,15 +184,15 @@ fn companion_with_many_users_is_deleted_only_without_a_possible_user() {
 #[test]
 fn companion_with_no_users_marker_is_rewritten_before_new_users_use_it() {
     for size in [1, 32, 33, 1000] {
-        let companion = listed([NO_USERS.to_owned()]);
-        assert!(!companion.is_used_by("shop/user-0000", true), "no user has it");
+        let companion = listed(&[NO_USERS]);
+        assert_eq!(companion.listed(&UserName::new("shop", "user-0000")), Listed::No, "no user has it");
         let case = Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
         assert!(list_written(&case.steps()).is_some_and(|list| !list.contains(NO_USERS)), "{size}");
     }
 }
 
 fn given_up(case: &mut Case) -> &mut Case {
-    case.companion = Some(listed([NO_USERS.to_owned()]));
+    case.companion = Some(listed(&[NO_USERS]));
     case
 }
 
@@ -209,7 +209,7 @@ fn expecting(name: &str) -> WorkloadDeployment {
 }
 
 fn add(case: &mut Case, entry: &str) {
-    case.companion = Some(listed([MANY_USERS.to_owned(), entry.to_owned()]));
+    case.companion = Some(listed(&[MANY_USERS, entry]));
 }
 
 #[test]

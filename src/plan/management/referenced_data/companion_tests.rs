@@ -1,10 +1,15 @@
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
 
 use super::*;
 use crate::{
-    api::{karmada::BindingSnapshot, names, referenced::SourceKind},
+    api::{compute::WorkloadDeployment, karmada::BindingSnapshot, names, referenced::SourceKind, user_list::UserName},
     plan::{
-        management::observed::facts::{BindingFacts, Template},
+        management::{
+            observed::facts::{BindingFacts, Template},
+            referenced_data::users::{HubCopy, User, expects},
+        },
         recorded::recorded,
     },
 };
@@ -33,8 +38,13 @@ fn payload(value: &str, more: &Value) -> Payload {
 }
 
 fn facts(users: &[&str]) -> CompanionFacts {
-    let users = Some(users.iter().map(|name| format!("shop/{name}")).collect());
+    let users = UserList::parse(None).with(users.iter().map(|name| UserName::new("shop", name)).collect());
     CompanionFacts { uid: "c".into(), version: "7".into(), users, ..CompanionFacts::default() }
+}
+
+/// Returns a companion with these entries in its list.
+fn listed(entries: &[&str]) -> CompanionFacts {
+    CompanionFacts { users: UserList::parse(Some(&json!(entries).to_string())), ..facts(&[]) }
 }
 
 /// Inputs of one plan for the Secret `db`.
@@ -74,20 +84,31 @@ impl Default for Case {
 impl Case {
     fn observed(&self) -> Observed {
         let data_ref = DataRef::secret("db");
-        let expecting = |name: &str| self.copies.iter().any(|wd| wd.name_any() == name && expects(wd, &data_ref));
-        let users = self.users.iter().map(|(deployment, resolved)| User {
-            name: deployment.name_any(),
-            wants_copy: *resolved && deployment.metadata.deletion_timestamp.is_none(),
-            promised: false,
-        });
-        let former = |name: &str| FormerUser {
-            deployment: self.others.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
-            copy_exists: self.copies.iter().any(|wd| wd.name_any() == name),
-            copy_expects: expecting(name),
+        let hub_copy = |name: &str| match self.copies.iter().find(|copy| copy.name_any() == name) {
+            Some(copy) if expects(copy, &data_ref) => HubCopy::Expects,
+            Some(_) => HubCopy::Exists,
+            None => HubCopy::Absent,
         };
-        let expecting_copies = self.copies.iter().filter(|wd| expects(wd, &data_ref));
-        let listed = self.companion.iter().flat_map(|companion| companion.users.iter().flatten());
-        let former_users = listed.filter_map(|user| Some(named(user)?.1));
+        let referring = self.users.iter().map(|(deployment, resolved)| {
+            let wants_copy = *resolved && deployment.metadata.deletion_timestamp.is_none();
+            let copy = hub_copy(&deployment.name_any());
+            (deployment.name_any(), User { refers: true, wants_copy, copy, deployment: None })
+        });
+        let mut by_name: BTreeMap<String, User> = referring.collect();
+        for name in self.companion.iter().flat_map(|companion| companion.users.names()) {
+            let name = name.deployment();
+            by_name.entry(name.to_owned()).or_insert_with(|| User {
+                deployment: self.others.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
+                copy: hub_copy(name),
+                ..User::default()
+            });
+        }
+        if self.companion.as_ref().is_some_and(|companion| companion.users.is_open()) {
+            for copy in self.copies.iter().filter(|copy| expects(copy, &data_ref)) {
+                let user = || User { copy: HubCopy::Expects, ..User::default() };
+                by_name.entry(copy.name_any()).or_insert_with(user);
+            }
+        }
         let reading = match (self.source.clone(), self.content.clone()) {
             (Some(source), None) => Reading::Source(source),
             (Some(source), Some((version, companion))) => Reading::Both { source, version, companion },
@@ -108,10 +129,7 @@ impl Case {
             namespace: "shop".into(),
             hub_namespace: "ns-1".into(),
             hub_namespace_lives: true,
-            users: users.collect(),
-            unknown_users: false,
-            former_users: former_users.map(|name| (name.to_owned(), former(name))).collect(),
-            expecting: (!self.copies_are_unreadable).then(|| expecting_copies.map(ResourceExt::name_any).collect()),
+            users: Users { by_name, unknown_deployments: false, unknown_copies: self.copies_are_unreadable },
             companion: self.companion.clone().map(Shared::from),
             residue,
             fresh: self.fresh,
@@ -253,7 +271,7 @@ fn companion_former_user_is_removed_after_live_read_and_the_last_one_deletes_it(
 
 #[test]
 fn companion_user_of_another_namespace_is_matched_by_name_in_its_own_namespace() {
-    let companion = CompanionFacts { users: Some(["default/x".to_owned()].into()), ..facts(&[]) };
+    let companion = listed(&["default/x"]);
     let steps = |others: Vec<WorkloadDeployment>, copies: Vec<WorkloadDeployment>| {
         let companion = Some(companion.clone());
         format!("{:?}", Case { users: vec![], others, copies, companion, fresh: true, ..Case::default() }.steps())
@@ -263,30 +281,36 @@ fn companion_user_of_another_namespace_is_matched_by_name_in_its_own_namespace()
     assert_eq!(steps(vec![deployment("x")], vec![]), "[]", "there is one of that name");
     assert_eq!(steps(vec![], vec![deployment("x")]), "[]", "or was, and its copy is terminating");
     // With another user only the entry is removed.
-    let users = Some(["default/x".to_owned(), "shop/a".to_owned()].into());
-    let shared = Case { companion: Some(CompanionFacts { users, ..facts(&[]) }), fresh: true, ..Case::default() };
+    let shared = Case { companion: Some(listed(&["default/x", "shop/a"])), fresh: true, ..Case::default() };
     let steps = format!("{:?}", shared.steps());
     assert!(steps.contains("ConfirmAbsent") && steps.contains("Merge") && !steps.contains("Delete"), "{steps}");
 }
 
 #[test]
 fn companion_with_unreadable_list_of_users_is_kept() {
-    let listing = |users: &[&str]| CompanionFacts {
-        users: Some(users.iter().map(|user| (*user).to_owned()).collect()),
-        ..facts(&[])
-    };
-    let without_names = ["x", "/x", "other/", "other/x/y"].map(|user| listing(&[user]));
-    for companion in without_names.into_iter().chain([facts(&[]), CompanionFacts { users: None, ..facts(&[]) }]) {
+    let corrupt = CompanionFacts { users: UserList::parse(Some("no list")), ..facts(&[]) };
+    let without_names = ["x", "/x", "other/", "other/x/y"].map(|user| listed(&[user]));
+    for companion in without_names.into_iter().chain([facts(&[]), corrupt.clone()]) {
         let case = Case { users: vec![], companion: Some(companion.clone()), fresh: true, ..Case::default() };
         assert!(case.steps().is_empty(), "{companion:?}");
     }
     // With known users, an unreadable annotation is rewritten with every possible user.
-    let corrupt = CompanionFacts { users: None, ..facts(&[]) };
     let users = vec![(deployment("a"), false), (deployment("b"), true)];
-    let case = Case { users, companion: Some(corrupt), fresh: true, ..Case::default() };
-    let steps = case.steps();
-    let Op::Merge { body, .. } = remote(&steps[0]) else { panic!("{steps:?}") };
-    assert_eq!(body["metadata"]["annotations"][annotation::REFERENCED_BY], r#"["shop/a","shop/b"]"#);
+    let mut case = Case { users, companion: Some(corrupt), fresh: true, ..Case::default() };
+    let rewritten = |case: &Case, expected: &str| {
+        let steps = case.steps();
+        let Op::Merge { body, .. } = remote(&steps[0]) else { panic!("{steps:?}") };
+        assert_eq!(body["metadata"]["annotations"][annotation::REFERENCED_BY], expected);
+    };
+    rewritten(&case, r#"["shop/a","shop/b"]"#);
+    // Instances of an older template of `c` use it.
+    let mut copy = deployment("c");
+    copy.metadata.annotations =
+        Some([(annotation::EXPECTED_REFERENCED_DATA.to_owned(), r#"["Secret/db"]"#.to_owned())].into());
+    case.copies = vec![copy];
+    rewritten(&case, r#"["shop/a","shop/b","shop/c"]"#);
+    case.copies_are_unreadable = true;
+    assert!(case.steps().is_empty(), "another copy may expect it");
 }
 
 #[test]
@@ -348,8 +372,10 @@ fn companion_snapshot_from_record_gives_the_same_plan() {
         "namespace": "shop",
         "hub_namespace": "ns-1",
         "hub_namespace_lives": true,
-        "users": [{ "name": "a", "wants_copy": true }],
-        "former_users": { "b": { "deployment": null, "copy_exists": false, "copy_expects": false } },
+        "users": { "by_name": {
+            "a": { "refers": true, "wants_copy": true, "copy": "Absent" },
+            "b": { "refers": false, "wants_copy": false, "copy": "Absent" },
+        } },
         "companion": {
             "uid": "c", "version": "7", "users": ["shop/a", "shop/b"], "policy": null, "terminating": false,
         },

@@ -13,9 +13,10 @@ use serde_json::json;
 use crate::plan::management::{
     federator::held_copies::{HeldCopies, MAX_NAMED_IN_MESSAGE},
     observed::facts::SharedCompanion,
+    referenced_data::users::expects,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
+    api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef, user_list::Listed},
     plan::{
         condition::Verdict,
         limits::MAX_REFERENCES,
@@ -216,11 +217,8 @@ pub struct View {
     pub limits: Limits,
     /// Known states of the sources that the deployment refers to.
     pub sources: BTreeMap<DataRef, Source>,
-    /// Existing companions of the data that the deployment refers to, was promised, or has on the hub.
+    /// Existing companions of the data that the deployment refers to, or that it or its copy on the hub expects.
     pub companions: BTreeMap<DataRef, SharedCompanion>,
-    /// Data that the deployment's copy on the hub was promised. Only management writes that annotation.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub promised: BTreeSet<DataRef>,
     /// Referenced sources that could not be read or copied for longer than the grace period, with the cause.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub late: BTreeMap<DataRef, String>,
@@ -258,29 +256,33 @@ impl Data {
     }
 }
 
-/// Decides the data annotations of one deployment.
+/// Decides the data annotations of one deployment. `copy` is its copy on the hub.
 ///
-/// While a source cannot be copied, or is not copied yet, earlier promises are kept if the deployment still refers to the data.
-/// The copies are in use. This holds also while a copy is recreated, or after another client overwrote the list of its users. The
-/// annotation in the project counts only if the copy on the hub or the companion confirms it. Otherwise a tenant could write it
-/// to request any data (fact 19). `patience` is the time that the deletion of a copy may take before its finalizers are reported.
-pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, now: Timestamp) -> Data {
+/// While a source cannot be copied, or is not copied yet, data that was expected before is kept if the deployment still refers to
+/// it. The copies are in use. This holds also while a copy is recreated, or after another client overwrote the list of its users.
+/// The annotation in the project counts only if the copy on the hub or the companion's list confirms it. Otherwise a tenant could
+/// write it to request any data (fact 19). `patience` is the time that the deletion of a copy may take before its finalizers are reported.
+pub fn data(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    view: &View,
+    patience: Duration,
+    now: Timestamp,
+) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
-    let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
-    let holds = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.used);
-    let is_named = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.given);
-    let is_given = |data_ref: &DataRef| view.promised.contains(data_ref) || is_named(data_ref);
+    let listed = |data_ref: &DataRef| view.companions.get(data_ref).map_or(Listed::No, |companion| companion.listed);
+    let is_confirmed =
+        |data_ref: &DataRef| copy.is_some_and(|copy| expects(copy, data_ref)) || listed(data_ref) == Listed::Named;
     // Instances of the old template use the data of that template until they are replaced.
     let refers = |data_ref: &DataRef| references.iter().any(|r| &r.data_ref == data_ref);
-    let kept: Vec<DataRef> = promised
-        .iter()
-        .filter(|data_ref| is_given(data_ref) && (refers(data_ref) || is_rolling(deployment)))
+    let kept: Vec<DataRef> = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA)
+        .into_iter()
+        .filter(|data_ref| is_confirmed(data_ref) && (refers(data_ref) || is_rolling(deployment)))
         .filter(|data_ref| {
             let source = view.sources.get(data_ref).unwrap_or(&Source::Unknown);
             !lets_go(deployment, data_ref, source)
         })
-        .cloned()
         .collect();
     let late = view.late.iter().find(|(data_ref, _)| refers(data_ref));
     let mut data = Data { refers: !references.is_empty(), late: late.map(stale_copy_message), ..Data::default() };
@@ -304,7 +306,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
         }
         Resolution::Complete { wanted, skipped } => {
             let is_fresh = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.fresh);
-            let in_place = |data_ref: &&DataRef| holds(data_ref) && (kept.contains(data_ref) || is_fresh(data_ref));
+            let in_place = |of: &&DataRef| listed(of) != Listed::No && (kept.contains(of) || is_fresh(of));
             let missing: Vec<DataRef> = wanted.iter().filter(|data_ref| !in_place(data_ref)).cloned().collect();
             data.skipped = skipped;
             if missing.is_empty() {
@@ -345,7 +347,7 @@ pub(crate) fn with_note(message: &str, note: Option<&str>) -> String {
 fn copying_message(missing: &[DataRef], view: &View) -> String {
     let message = format!("copying {} to the hub", list(missing));
     let companions = missing.iter().filter_map(|data_ref| Some((data_ref, view.companions.get(data_ref)?)));
-    let mut full = companions.filter(|(_, companion)| !companion.used);
+    let mut full = companions.filter(|(_, companion)| companion.listed == Listed::No);
     match full.find_map(|(data_ref, companion)| Some((data_ref, companion.full.as_ref()?))) {
         Some((data_ref, why)) => {
             format!("{message}; the list of users of {data_ref} cannot grow: {why}")
@@ -367,15 +369,15 @@ pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Sou
 }
 
 /// True if the copy of one source must be created or updated for a deployment of this namespace with these references. That is so
-/// if all referenced sources can be copied. It is also so if this source can be copied and the deployment's copy on the hub was
-/// promised it. Then the companion follows the source, and the state of the other sources does not matter.
+/// if all referenced sources can be copied. It is also so if this source can be copied and the deployment's copy on the hub
+/// expects it. Then the companion follows the source, and the state of the other sources does not matter.
 pub fn wants_companion(
     references: &[Reference],
     data_ref: &DataRef,
     namespace: &str,
     limits: Limits,
     sources: &BTreeMap<DataRef, Source>,
-    promised: bool,
+    expected: bool,
 ) -> bool {
     let source = sources.get(data_ref).unwrap_or(&Source::Unknown);
     let size = |source: &Source| if let Source::Present { size } = source { *size } else { 0 };
@@ -386,7 +388,7 @@ pub fn wants_companion(
     let fits = || references.iter().filter_map(|r| sources.get(&r.data_ref)).map(size).sum::<u64>() <= limits.aggregate;
     !does_without(references, data_ref, source)
         && (wants_companions(references, namespace, limits, sources)
-            || promised && references.iter().any(is_copied) && fits())
+            || expected && references.iter().any(is_copied) && fits())
 }
 
 /// True if a deployment of this namespace with these references needs a companion of each source now.
@@ -397,11 +399,6 @@ pub fn wants_companions(
     sources: &BTreeMap<DataRef, Source>,
 ) -> bool {
     matches!(resolve(references, namespace, limits, sources), Resolution::Complete { .. })
-}
-
-/// Returns the entry of a deployment in a companion's `referenced-by`.
-pub fn user_entry(namespace: &str, deployment: &str) -> String {
-    format!("{namespace}/{deployment}")
 }
 
 /// True if Instances of an older template may still run. That is so until the cell reports otherwise.

@@ -1,10 +1,7 @@
 use super::*;
-use crate::api::compute::WorkloadDeploymentStatus;
-use crate::api::referenced::MANY_USERS;
-use crate::plan::{
-    limits::MAX_REFERENCES,
-    management::observed::facts::{CompanionFacts, Need},
-};
+use crate::api::user_list::{UserList, UserName};
+use crate::api::{compute::WorkloadDeploymentStatus, referenced::to_annotation};
+use crate::plan::{limits::MAX_REFERENCES, management::observed::facts::CompanionFacts};
 
 fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
     serde_json::from_value(json!({
@@ -21,6 +18,10 @@ fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -
         },
     }))
     .unwrap()
+}
+
+fn wd_user() -> UserName {
+    UserName::new("shop", "wd")
 }
 
 fn present(size: u64) -> Source {
@@ -105,12 +106,13 @@ struct World {
 }
 
 fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
-    let users = Some([user_entry("shop", "wd")].into());
+    let users = UserList::parse(None).with([UserName::new("shop", "wd")].into());
     let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
-    let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", Need::default(), fresh.then_some("c"));
+    let companion = |fresh: bool| SharedCompanion::of(&facts, &wd_user(), fresh.then_some("c"));
     let companions = world.companions.iter().map(|(data_ref, fresh)| (data_ref.clone(), companion(*fresh))).collect();
     data(
         deployment,
+        None,
         &View { limits: Limits::default(), sources: world.sources.clone(), companions, ..View::default() },
         Duration::from_mins(2),
         Timestamp::UNIX_EPOCH,
@@ -122,7 +124,7 @@ fn texts(data_refs: Option<&Vec<DataRef>>) -> Vec<String> {
 }
 
 #[test]
-fn data_is_promised_once_all_companions_are_in_place_and_kept_while_needed() {
+fn data_is_expected_once_all_companions_are_in_place_and_kept_while_needed() {
     let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
     let fresh = deployment(&refs, &json!({}));
@@ -139,28 +141,29 @@ fn data_is_promised_once_all_companions_are_in_place_and_kept_while_needed() {
     assert!(done.trouble.is_none());
     assert_eq!(texts(done.expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
 
-    // The promise is kept while a copy is updated or a source is gone.
-    let promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/a","Secret/b"]"# }));
+    // It stays expected while a copy is updated or a source is gone.
+    let expecting =
+        deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/a","Secret/b"]"# }));
     world.companions.insert(b.clone(), false);
-    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
+    assert_eq!(texts(decide(&world, &expecting).expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
     world.sources.insert(b.clone(), Source::Absent);
-    let orphaned = decide(&world, &promised);
+    let orphaned = decide(&world, &expecting);
     assert_eq!(orphaned.refusal.as_ref().unwrap().reason, "SourceNotFound");
     assert_eq!(texts(orphaned.expected.as_ref()), ["ConfigMap/a", "Secret/b"], "copies are kept");
 }
 
-/// A companion with a full list of users was never promised to the next user, and no message gave the reason.
+/// A companion with a full list of users was never given to the next user, and no message gave the reason.
 #[test]
 fn data_with_full_list_of_users_reports_the_reason() {
     let wd = deployment(&json!([{ "secretRef": { "name": "b" } }]), &json!({}));
     let message = |user: &str| {
-        let users = Some([user_entry("shop", user)].into());
+        let users = UserList::parse(None).with([UserName::new("shop", user)].into());
         let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
         let full = Some("annotations are too long".into());
-        let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c")) };
+        let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, &wd_user(), Some("c")) };
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
-        data(&wd, &View { sources, companions, ..View::default() }, Duration::MAX, Timestamp::UNIX_EPOCH)
+        data(&wd, None, &View { sources, companions, ..View::default() }, Duration::MAX, Timestamp::UNIX_EPOCH)
             .trouble
             .map(|trouble| trouble.message)
     };
@@ -179,15 +182,13 @@ fn data_copy_held_by_finalizer_for_two_minutes_is_reported_with_the_finalizer() 
             "annotations": { annotation::REFERENCED_BY: r#"["shop/wd"]"# },
         });
         let facts = CompanionFacts::of(&serde_json::from_value(meta).unwrap());
-        let need = Need { refers: true, promised: true };
-        let companion = SharedCompanion::of(&facts, "shop/wd", need, None);
+        let companion = SharedCompanion::of(&facts, &wd_user(), None);
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
-        let promised = [DataRef::secret("b")].into();
-        let view = View { sources, companions, promised, ..View::default() };
-        let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# });
+        let view = View { sources, companions, ..View::default() };
+        let wd = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
         let now = Timestamp::from_second(seconds).unwrap();
-        data(&deployment(&refs, &promised), &view, Duration::from_mins(2), now)
+        data(&wd, Some(&wd), &view, Duration::from_mins(2), now)
     };
     let under_way = held_for(100, &["example.com/hold"]);
     assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
@@ -252,25 +253,25 @@ fn references_beyond_the_limit_are_refused_with_too_many_sources() {
 
 /// An optional Secret that was deleted to revoke its content stayed on every cell.
 #[test]
-fn optional_source_that_is_deleted_is_no_longer_promised() {
+fn optional_source_that_is_deleted_is_no_longer_expected() {
     let both = r#"["ConfigMap/a","Secret/b"]"#;
     let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b", "optional": true } }]);
-    let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: both }));
-    promised.status = status(2, 2);
+    let mut expecting = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: both }));
+    expecting.status = status(2, 2);
     let mut world = World {
         sources: [(a.clone(), present(1)), (b.clone(), Source::Absent)].into(),
         companions: [(a.clone(), true), (b.clone(), true)].into(),
     };
-    let without = decide(&world, &promised);
+    let without = decide(&world, &expecting);
     assert_eq!(texts(without.expected.as_ref()), ["ConfigMap/a"]);
     assert_eq!((texts(Some(&without.skipped)), without.trouble), (vec!["Secret/b".to_owned()], None));
     // The same while another source is read again.
     world.sources.insert(a, Source::Unknown);
-    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a"]);
+    assert_eq!(texts(decide(&world, &expecting).expected.as_ref()), ["ConfigMap/a"]);
     for doubtful in [Source::Unknown, Source::Unauthorized("forbidden".into())] {
         world.sources.insert(b.clone(), doubtful.clone());
-        assert!(texts(decide(&world, &promised).expected.as_ref()).contains(&"Secret/b".to_owned()), "{doubtful:?}");
+        assert!(texts(decide(&world, &expecting).expected.as_ref()).contains(&"Secret/b".to_owned()), "{doubtful:?}");
     }
 }
 
@@ -279,15 +280,15 @@ fn optional_source_that_is_deleted_is_no_longer_promised() {
 fn optional_source_that_is_absent_is_kept_for_instances_of_an_older_template() {
     let b = DataRef::secret("b");
     let refs = json!([{ "secretRef": { "name": "b", "optional": true } }]);
-    let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
+    let mut expecting = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
     for (what, observed, updated, kept) in [
         ("the cell has not seen the template", 1, 2, true),
         ("one instance runs the old template", 2, 1, true),
         ("all run the new one", 2, 2, false),
     ] {
-        promised.status = status(observed, updated);
+        expecting.status = status(observed, updated);
         let (sources, companions) = ([(b.clone(), Source::Absent)].into(), [(b.clone(), true)].into());
-        let expected = decide(&World { sources, companions }, &promised).expected;
+        let expected = decide(&World { sources, companions }, &expecting).expected;
         assert_eq!(texts(expected.as_ref()).len(), usize::from(kept), "{what}");
     }
 }
@@ -295,11 +296,11 @@ fn optional_source_that_is_absent_is_kept_for_instances_of_an_older_template() {
 /// With the marker `more than 32`, every deployment that refers to a source counts as a user of its companion. A tenant could
 /// then request more than the aggregate limit through the annotation of their own deployment.
 #[test]
-fn data_promises_with_many_users_marker_count_only_if_the_hub_copy_has_them() {
+fn data_of_tenant_annotation_with_many_users_counts_only_if_the_hub_copy_expects_it() {
     let (a, b) = (DataRef::secret("a"), DataRef::secret("b"));
-    let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/a","Secret/b"]"# });
+    let of_tenant = r#"["Secret/a","Secret/b"]"#;
     let references = json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
-    let users = Some([MANY_USERS.to_owned()].into());
+    let users = UserList::parse(Some(r#"["more than 32"]"#));
     let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
     let limits = Limits { per_object: 100, aggregate: 150 };
     for (what, sizes, on_hub, expected) in [
@@ -311,13 +312,12 @@ fn data_promises_with_many_users_marker_count_only_if_the_hub_copy_has_them() {
     ] {
         let source = sizes.map_or(Source::Unknown, present);
         let sources = [&a, &b].map(|data_ref| (data_ref.clone(), source.clone())).into();
-        let companion = |data_ref: &DataRef| {
-            let need = Need { refers: true, promised: on_hub.contains(&data_ref) };
-            (data_ref.clone(), SharedCompanion::of(&facts, "shop/wd", need, Some("c")))
-        };
+        let companion = |data_ref: &DataRef| (data_ref.clone(), SharedCompanion::of(&facts, &wd_user(), Some("c")));
         let companions = [&a, &b].map(companion).into();
         let view = View { limits, sources, companions, ..View::default() };
-        let data = data(&deployment(&references, &promised), &view, Duration::MAX, Timestamp::UNIX_EPOCH);
+        let wd = deployment(&references, &json!({ annotation::EXPECTED_REFERENCED_DATA: of_tenant }));
+        let copy = deployment(&references, &json!({ annotation::EXPECTED_REFERENCED_DATA: to_annotation(on_hub) }));
+        let data = data(&wd, Some(&copy), &view, Duration::MAX, Timestamp::UNIX_EPOCH);
         assert_eq!(data.expected, expected.map(|all| all.into_iter().cloned().collect()), "{what}");
     }
 }
@@ -327,9 +327,9 @@ fn data_promises_with_many_users_marker_count_only_if_the_hub_copy_has_them() {
 fn data_copy_failing_beyond_the_grace_is_reported_with_its_cause() {
     let wd = deployment(&json!([{ "secretRef": { "name": "db" } }]), &json!({}));
     let db = DataRef::secret("db");
-    let users = Some([user_entry("shop", "wd")].into());
+    let users = UserList::parse(None).with([UserName::new("shop", "wd")].into());
     let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
-    let fresh = SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c"));
+    let fresh = SharedCompanion::of(&facts, &wd_user(), Some("c"));
     let late = BTreeMap::from([(db.clone(), "it answers with HTTP 500".to_owned())]);
     let resolved = |source: Option<Source>, companion: Option<&SharedCompanion>| {
         let view = View {
@@ -338,7 +338,7 @@ fn data_copy_failing_beyond_the_grace_is_reported_with_its_cause() {
             late: late.clone(),
             ..View::default()
         };
-        data(&wd, &view, Duration::from_mins(2), Timestamp::UNIX_EPOCH)
+        data(&wd, None, &view, Duration::from_mins(2), Timestamp::UNIX_EPOCH)
     };
     let in_place = resolved(Some(present(1)), Some(&fresh));
     assert_eq!((in_place.trouble, texts(in_place.expected.as_ref())), (None, vec!["Secret/db".to_owned()]));

@@ -139,18 +139,16 @@ impl Triggers {
             let cities = companion.both().filter_map(|facts| CityPolicyName::parse(facts.policy.as_deref()?));
             cities.for_each(|city| keys.policy(namespace, city));
         }
-        let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.users.clone()).unwrap_or_default();
-        let (old, new) = (users(companion.old), users(companion.new));
+        let [old, new] = [companion.old, companion.new]
+            .map(|facts| facts.into_iter().flat_map(|facts| facts.users.names()).collect::<BTreeSet<_>>());
         // Deployments that wait for its deletion report its finalizers.
         let object = |facts: &CompanionFacts| (facts.uid.clone(), facts.terminating, facts.going.clone());
         let is_same =
             companion.old.map(object) == companion.new.map(object) && claim(companion.old) == claim(companion.new);
-        let concerned: BTreeSet<&String> =
-            if is_same { old.symmetric_difference(&new).collect() } else { old.union(&new).collect() };
-        for (_, name) in concerned.into_iter().filter_map(|user| user.split_once('/')) {
-            self.original(namespace, name, &mut keys);
+        for user in if is_same { &old ^ &new } else { &old | &new } {
+            self.original(namespace, user.deployment(), &mut keys);
         }
-        let has_many = |facts: Option<&CompanionFacts>| facts.is_some_and(CompanionFacts::has_many_users);
+        let has_many = |facts: Option<&CompanionFacts>| facts.is_some_and(|facts| facts.users.has_many());
         if has_many(companion.old) != has_many(companion.new) || !is_same && has_many(companion.new) {
             self.users(namespace, &data_ref, &mut keys);
         }

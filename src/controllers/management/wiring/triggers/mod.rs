@@ -30,7 +30,7 @@ use crate::{
     controllers::with,
     io::store::{Change, ObjectKey},
     plan::{
-        management::{projector::projection, referenced_data::companion},
+        management::projector::projection,
         references::{annotated, references},
     },
 };
@@ -186,7 +186,7 @@ impl Triggers {
         self.queues.add(keys);
     }
 
-    /// Enqueues the companions that a deployment references or was promised.
+    /// Enqueues the companions that a deployment references or expects.
     pub(crate) fn enqueue_companions_of(&self, project: &ProjectCache, deployment: &WorkloadDeployment) {
         self.queues.add(Keys { companion: companions_of(project, deployment).collect(), ..Keys::default() });
     }
@@ -260,12 +260,11 @@ impl Triggers {
     }
 
     /// The users of a companion. If it does not name them: the deployments that reference its source, and the originals of copies
-    /// that were promised it.
+    /// that expect it.
     fn users(&self, namespace: &str, data_ref: &DataRef, keys: &mut Keys) {
         let facts = self.hub.companion(namespace, data_ref);
-        if let Some(facts) = facts.filter(|facts| !facts.has_many_users()) {
-            let users = facts.users.iter().flatten().filter_map(|user| companion::named(user));
-            users.for_each(|(_, name)| self.original(namespace, name, keys));
+        if let Some(facts) = facts.filter(|facts| !facts.users.has_many()) {
+            facts.users.names().for_each(|user| self.original(namespace, user.deployment(), keys));
             return;
         }
         let copies = self.hub.copies.entries_by_index(&namespace_index(namespace));
@@ -347,15 +346,15 @@ fn policy_of(project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut
     }
 }
 
-/// The companions that a deployment references or was promised.
+/// The companions that a deployment references or expects.
 fn companions_of(
     project: &ProjectCache,
     deployment: &WorkloadDeployment,
 ) -> impl Iterator<Item = CompanionKey> + use<> {
     let (project, namespace) = (project.name.clone(), deployment.namespace().unwrap_or_default());
-    let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
+    let expected = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
     let referenced = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.data_ref);
-    referenced.chain(promised).map(move |data_ref| CompanionKey::new(&project, &namespace, data_ref))
+    referenced.chain(expected).map(move |data_ref| CompanionKey::new(&project, &namespace, data_ref))
 }
 
 #[cfg(test)]

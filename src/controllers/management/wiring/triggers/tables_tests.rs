@@ -11,7 +11,7 @@ use crate::{
         karmada::{BindingSnapshot, PropagationPolicy},
         meta::label,
         names::Template,
-        referenced::MANY_USERS,
+        user_list::UserList,
     },
     controllers::{
         compact::{PackedDeployment, PackedInstance, PackedWorkload},
@@ -101,8 +101,8 @@ fn policy(is_managed: bool, kinds: &[&str]) -> PropagationPolicy {
 }
 
 fn users(users: &[&str]) -> CompanionFacts {
-    let users = users.iter().map(|user| (*user).to_owned()).collect();
-    CompanionFacts { uid: "u".into(), users: Some(users), ..CompanionFacts::default() }
+    let users = UserList::parse(Some(&json!(users).to_string()));
+    CompanionFacts { uid: "u".into(), users, ..CompanionFacts::default() }
 }
 
 /// An Instance of `web` on the hub. Its labels name this project.
@@ -252,8 +252,8 @@ async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_ch
     let claimed = CompanionFacts { policy: Some("city-dfw".into()), ..one.clone() };
     let cluster_claimed = CompanionFacts { cluster_policy: Some("wide".into()), ..one.clone() };
     let terminating = CompanionFacts { terminating: true, ..two.clone() };
-    let undecodable = CompanionFacts { users: None, ..one.clone() };
-    let many = users(&[MANY_USERS]);
+    let undecodable = CompanionFacts { users: UserList::default(), ..one.clone() };
+    let many = users(&["more than 32"]);
     let many_terminating = CompanionFacts { terminating: true, ..many.clone() };
     let after = |old, new| ctx.triggers.after_companion(SourceKind::Secret, &on_hub("db", old, new));
     let web = || "federator web, companion Secret/db".to_owned();
@@ -267,7 +267,7 @@ async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_ch
         ("terminating", after(Some(&two), Some(&terminating)), both()),
         ("list undecodable", after(Some(&one), Some(&undecodable)), web()),
     ]);
-    // Its users are those that reference it, or were promised it.
+    // Its users are those that reference it, or whose copies expect it.
     put(ctx.hub.companions(SourceKind::Secret), [("ns-u", "db", many.clone())]);
     assert_table([
         ("too many users to name", after(Some(&one), Some(&many)), web()),
@@ -435,9 +435,9 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
     let web = deployment(|_| ());
     let newer = deployment(|object| object["metadata"]["generation"] = json!(2));
     let recreated = deployment(|object| object["metadata"]["uid"] = json!("v"));
-    let promised = deployment(|object| {
-        let promised = r#"["ConfigMap/settings"]"#;
-        object["metadata"]["annotations"] = json!({ annotation::EXPECTED_REFERENCED_DATA: promised });
+    let expecting = deployment(|object| {
+        let expected = r#"["ConfigMap/settings"]"#;
+        object["metadata"]["annotations"] = json!({ annotation::EXPECTED_REFERENCED_DATA: expected });
     });
     let unheard = deployment(|object| {
         object["status"] = json!({ "conditions": [{
@@ -467,7 +467,7 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
             after(Some(&web), Some(&unheard)),
             "workload w, federator web, projector web-0".into(),
         ),
-        ("deleted", after(Some(&promised), None), deleted.into()),
+        ("deleted", after(Some(&expecting), None), deleted.into()),
         ("owner changed", after(Some(&web), Some(&owned)), "workload w, federator web".into()),
     ]);
     // The Workload `waiting` waits for this name.

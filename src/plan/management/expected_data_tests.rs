@@ -1,5 +1,5 @@
-//! A deployment keeps its promised data while another source cannot be copied, and after another client overwrote the list of
-//! users.
+//! A deployment keeps the data that its copy expects while another source cannot be copied, and after another client overwrote
+//! the list of users.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,17 +7,19 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::plan::management::{
-    observed::facts::{CompanionFacts, Need, SharedCompanion},
+    observed::facts::{CompanionFacts, SharedCompanion},
     referenced_data::{
-        companion::{self, Observed, Reading, Signal, User},
+        companion::{self, Observed, Reading, Signal},
         resolve::{self, Limits, Source, View, wants_companion},
+        users::{HubCopy, User, Users},
     },
 };
 use crate::{
     api::{
         compute::WorkloadDeployment,
         meta::annotation,
-        referenced::{DataRef, MANY_USERS, SourceKind},
+        referenced::{DataRef, SourceKind},
+        user_list::{UserList, UserName},
     },
     plan::{Hub, Op, Project, Shared, Step, payload::Payload, references::references},
 };
@@ -30,7 +32,7 @@ fn cfg() -> DataRef {
     DataRef::config_map("cfg")
 }
 
-/// Returns a deployment that refers to the ConfigMap `cfg` and the Secret `db`. Its annotation promises both.
+/// Returns a deployment that refers to the ConfigMap `cfg` and the Secret `db`. Its annotation expects both.
 fn web() -> WorkloadDeployment {
     let both = json!([{ "configMapRef": { "name": "cfg" } }, { "secretRef": { "name": "db" } }]);
     let container = json!({ "name": "c", "image": "i", "envFrom": both });
@@ -54,29 +56,31 @@ fn web() -> WorkloadDeployment {
 }
 
 fn of_users(users: &[&str]) -> CompanionFacts {
-    let users = Some(users.iter().map(|&user| user.to_owned()).collect());
+    let users = UserList::parse(Some(&json!(users).to_string()));
     CompanionFacts { uid: "c".into(), version: "7".into(), users, ..CompanionFacts::default() }
 }
 
-/// Returns the new promises of the deployment while its ConfigMap is missing.
-fn promised(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
-    let need = Need { refers: true, promised: on_hub };
-    let companion = companion.map(|facts| (db(), SharedCompanion::of(facts, "shop/web", need, None)));
+/// Returns the data that the deployment expects while its ConfigMap is missing. `on_hub`: its copy expects the Secret.
+fn expected(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
+    let user = UserName::new("shop", "web");
+    let companion = companion.map(|facts| (db(), SharedCompanion::of(facts, &user, None)));
+    let mut copy = web();
+    let list = if on_hub { r#"["Secret/db"]"# } else { "[]" };
+    copy.metadata.annotations = Some([(annotation::EXPECTED_REFERENCED_DATA.to_owned(), list.to_owned())].into());
     let view = View {
         sources: [(cfg(), Source::Absent), (db(), Source::Present { size: 1 })].into(),
         companions: companion.into_iter().collect(),
-        promised: on_hub.then(db).into_iter().collect(),
         ..View::default()
     };
-    resolve::data(&web(), &view, Duration::MAX, Timestamp::UNIX_EPOCH).expected.unwrap_or_default()
+    resolve::data(&web(), Some(&copy), &view, Duration::MAX, Timestamp::UNIX_EPOCH).expected.unwrap_or_default()
 }
 
 /// While a ConfigMap was missing, a recreated Secret of the same deployment was removed from the cell, because its new copy named
 /// no user. The same happened after another client overwrote the list of users.
 #[test]
-fn data_promised_to_hub_copy_stays_promised_in_any_state_of_the_companion() {
+fn data_expected_by_hub_copy_stays_expected_in_any_state_of_the_companion() {
     let terminating = CompanionFacts { terminating: true, ..of_users(&["shop/web"]) };
-    let unreadable = CompanionFacts { users: None, ..of_users(&[]) };
+    let unreadable = CompanionFacts { users: UserList::default(), ..of_users(&[]) };
     for (what, companion) in [
         ("the list names it", Some(of_users(&["shop/web"]))),
         ("the companion is recreated", None),
@@ -84,25 +88,25 @@ fn data_promised_to_hub_copy_stays_promised_in_any_state_of_the_companion() {
         ("the companion was recreated for others", Some(of_users(&["shop/api"]))),
         ("the list was removed", Some(of_users(&[]))),
         ("the list cannot be read", Some(unreadable)),
-        ("there are many", Some(of_users(&[MANY_USERS]))),
+        ("there are many", Some(of_users(&["more than 32"]))),
     ] {
-        assert_eq!(promised(companion.as_ref(), true), [db()], "{what}");
+        assert_eq!(expected(companion.as_ref(), true), [db()], "{what}");
     }
     for (what, companion) in [("there is no companion", None), ("it has another user", Some(of_users(&["shop/api"])))] {
-        assert!(promised(companion.as_ref(), false).is_empty(), "the tenant's annotation does not count: {what}");
+        assert!(expected(companion.as_ref(), false).is_empty(), "the tenant's annotation does not count: {what}");
     }
 }
 
-fn observed(users: &[User], companion: Option<CompanionFacts>, reading: Reading) -> Observed {
+fn observed(users: &[(&str, User)], companion: Option<CompanionFacts>, reading: Reading) -> Observed {
     Observed {
         data_ref: db(),
         namespace: "shop".into(),
         hub_namespace: "ns-1".into(),
         hub_namespace_lives: true,
-        users: users.to_vec(),
-        unknown_users: false,
-        former_users: [("ghost".to_owned(), companion::FormerUser::default())].into(),
-        expecting: Some([].into()),
+        users: Users {
+            by_name: users.iter().map(|(name, user)| ((*name).to_owned(), user.clone())).collect(),
+            ..Users::default()
+        },
         companion: companion.map(Shared::from),
         residue: None,
         fresh: false,
@@ -111,8 +115,8 @@ fn observed(users: &[User], companion: Option<CompanionFacts>, reading: Reading)
     }
 }
 
-fn user(name: &str, wants_copy: bool, promised: bool) -> User {
-    User { name: name.into(), wants_copy, promised }
+fn user(wants_copy: bool, copy: HubCopy) -> User {
+    User { refers: true, wants_copy, copy, deployment: None }
 }
 
 fn secret() -> Payload {
@@ -133,18 +137,18 @@ fn listed(steps: &[Step<Project, Hub>]) -> String {
 
 /// When the list no longer named a deployment, the companion was deleted while Instances used it.
 #[test]
-fn companion_promised_to_deployment_keeps_it_as_user() {
-    let both = [user("api", true, false), user("web", false, true)];
+fn companion_expected_by_hub_copy_keeps_its_deployment_as_user() {
+    let both = [("api", user(true, HubCopy::Absent)), ("web", user(false, HubCopy::Expects))];
     let made = companion::plan(&observed(&both, None, Reading::Source(secret())), Timestamp::UNIX_EPOCH);
     assert_eq!(listed(&made.steps), r#"["shop/api","shop/web"]"#, "recreated, it names both");
     // Another client has overwritten the list with another name, and the source itself is missing.
-    let alone = [user("web", false, true)];
+    let alone = [("web", user(false, HubCopy::Expects))];
     let list =
         companion::plan(&observed(&alone, Some(of_users(&["shop/ghost"])), Reading::Unknown), Timestamp::UNIX_EPOCH);
     assert_eq!(listed(&list.steps), r#"["shop/web"]"#, "it is kept, and names its user again");
-    let unpromised = [user("web", false, false)];
+    let without_copy = [("web", user(false, HubCopy::Absent))];
     let unused = companion::plan(
-        &observed(&unpromised, Some(of_users(&["shop/ghost"])), Reading::Unknown),
+        &observed(&without_copy, Some(of_users(&["shop/ghost"])), Reading::Unknown),
         Timestamp::UNIX_EPOCH,
     );
     let deletes =
@@ -152,7 +156,7 @@ fn companion_promised_to_deployment_keeps_it_as_user() {
     assert!(unused.steps.iter().any(deletes), "without a user it is deleted: {unused:?}");
     // A missing source of another deployment does not block the update of this content.
     let renewed = companion::plan(
-        &observed(&[user("web", true, true)], Some(of_users(&["shop/web"])), Reading::Unknown),
+        &observed(&[("web", user(true, HubCopy::Expects))], Some(of_users(&["shop/web"])), Reading::Unknown),
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(renewed.signals, [Signal::Read]);
@@ -160,15 +164,15 @@ fn companion_promised_to_deployment_keeps_it_as_user() {
 
 /// The cells kept an old password while a ConfigMap of the same deployment was missing.
 #[test]
-fn companion_that_was_promised_is_updated_while_another_source_is_missing() {
+fn companion_that_is_expected_is_updated_while_another_source_is_missing() {
     let references = references(&web().spec.template.spec);
     let limits = Limits { per_object: 100, aggregate: 150 };
-    let wants = |cfg_is: Source, db_is: Source, promised: bool| {
+    let wants = |cfg_is: Source, db_is: Source, expected: bool| {
         let sources = BTreeMap::from([(cfg(), cfg_is), (db(), db_is)]);
-        wants_companion(&references, &db(), "shop", limits, &sources, promised)
+        wants_companion(&references, &db(), "shop", limits, &sources, expected)
     };
     let present = |size| Source::Present { size };
-    for (what, cfg_is, db_is, new, promised) in [
+    for (what, cfg_is, db_is, new, updated) in [
         ("all is there", present(1), present(1), true, true),
         ("another is missing", Source::Absent, present(1), false, true),
         ("another is too large", present(101), present(1), false, true),
@@ -180,7 +184,7 @@ fn companion_that_was_promised_is_updated_while_another_source_is_missing() {
         ("it may not be read", present(1), Source::Unauthorized("no".into()), false, false),
         ("its place is taken", present(1), Source::Taken, false, false),
     ] {
-        assert_eq!(wants(cfg_is.clone(), db_is.clone(), false), new, "not promised: {what}");
-        assert_eq!(wants(cfg_is, db_is, true), promised, "promised: {what}");
+        assert_eq!(wants(cfg_is.clone(), db_is.clone(), false), new, "not expected: {what}");
+        assert_eq!(wants(cfg_is, db_is, true), updated, "expected: {what}");
     }
 }

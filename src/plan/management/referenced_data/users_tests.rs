@@ -1,0 +1,106 @@
+use jiff::Timestamp;
+
+use super::*;
+use crate::plan::{
+    Shared,
+    management::{
+        observed::facts::CompanionFacts,
+        referenced_data::companion::{self, Observed, Reading},
+    },
+};
+
+/// Returns the decision about a companion with many users when these use it.
+fn decided(users: BTreeMap<String, User>, fresh: bool) -> String {
+    let list = UserList::parse(Some(r#"["more than 32"]"#));
+    let facts = CompanionFacts { uid: "c".into(), version: "7".into(), users: list, ..CompanionFacts::default() };
+    let observed = Observed {
+        data_ref: DataRef::secret("db"),
+        namespace: "shop".into(),
+        hub_namespace: "ns-1".into(),
+        hub_namespace_lives: true,
+        users: Users { by_name: users, ..Users::default() },
+        companion: Some(Shared::from(facts)),
+        residue: None,
+        fresh,
+        waits: false,
+        reading: Reading::Unknown,
+    };
+    format!("{:?}", companion::plan(&observed, Timestamp::UNIX_EPOCH))
+}
+
+fn user(n: usize, wants_copy: bool) -> (String, User) {
+    (format!("web-{n:05}"), User { refers: true, wants_copy, ..User::default() })
+}
+
+#[test]
+fn enough_users_of_many_that_want_the_copy_are_one_more_than_a_list_names() {
+    for users in [100, 1_000, 10_000] {
+        let mut asked = 0;
+        let some = enough((0..users).inspect(|_| asked += 1).map(|n| user(n, true)));
+        assert_eq!((some.len(), asked), (MAX_NAMED_USERS + 1, MAX_NAMED_USERS + 1), "of {users}");
+    }
+}
+
+#[test]
+fn enough_users_of_any_mix_give_the_decision_of_all_users() {
+    let sizes = [0, 1, MAX_NAMED_USERS - 1, MAX_NAMED_USERS, MAX_NAMED_USERS + 1, MAX_NAMED_USERS + 2, 100];
+    for (users, fresh) in sizes.into_iter().flat_map(|users| [(users, true), (users, false)]) {
+        // No user wants the copy, one does, or all from this one on.
+        for first in 0..=users {
+            for last in [first + 1, users] {
+                let all = || (0..users).map(|n| user(n, (first..last).contains(&n)));
+                let some = enough(all());
+                assert!(some.len() <= MAX_NAMED_USERS + 2);
+                let decision = decided(all().collect(), fresh);
+                assert_eq!(decided(some, fresh), decision, "{first}..{last} of {users}, fresh: {fresh}");
+            }
+        }
+    }
+}
+
+/// The rule in one table: the next list, by the form of the present one.
+#[test]
+fn deployment_of_each_kind_uses_the_companion_by_the_form_of_its_list() {
+    let refers = |wants_copy, copy| User { refers: true, wants_copy, copy, deployment: None };
+    let copy = |copy| User { copy, ..User::default() };
+    let users = Users {
+        by_name: [
+            ("wants".to_owned(), refers(true, HubCopy::Absent)),
+            ("waits".to_owned(), refers(false, HubCopy::Exists)),
+            ("runs".to_owned(), refers(false, HubCopy::Expects)),
+            ("rolls".to_owned(), copy(HubCopy::Expects)),
+            ("gone".to_owned(), User::default()),
+        ]
+        .into(),
+        ..Users::default()
+    };
+    let next = |users: &Users, list: Option<&str>| {
+        let list = UserList::parse(list);
+        let (next, confirm) = users.next_list(&list, "shop", &DataRef::secret("db"));
+        (if next == list { "unchanged".to_owned() } else { next.to_annotation() }, confirm.len())
+    };
+    let active = r#"["shop/rolls","shop/runs","shop/wants"]"#;
+    let all = r#"["shop/rolls","shop/runs","shop/waits","shop/wants"]"#;
+    let unreadable =
+        [Users { unknown_copies: true, ..users.clone() }, Users { unknown_deployments: true, ..users.clone() }];
+    for (list, expected, reads, [copies, deployments]) in [
+        (None, active, 0, [active, active]),
+        (Some(r#"["shop/waits"]"#), all, 0, [all, all]),
+        (
+            Some(r#"["shop/gone","x/gone","x/rolls"]"#),
+            r#"["shop/rolls","shop/runs","shop/wants","x/rolls"]"#,
+            2,
+            [
+                r#"["shop/rolls","shop/runs","shop/wants","x/rolls"]"#,
+                r#"["shop/gone","shop/rolls","shop/runs","shop/wants","x/gone","x/rolls"]"#,
+            ],
+        ),
+        (Some(r#"["more than 32","shop/gone"]"#), all, 0, ["unchanged", "unchanged"]),
+        (Some(r#"["nobody any more"]"#), active, 0, ["unchanged", active]),
+        (Some("no list"), all, 0, ["unchanged", all]),
+    ] {
+        assert_eq!(next(&users, list), (expected.to_owned(), reads), "{list:?}");
+        assert_eq!(next(&unreadable[0], list).0, copies, "{list:?}, a copy is unreadable");
+        assert_eq!(next(&unreadable[1], list), (deployments.to_owned(), 0), "{list:?}, one is unreadable");
+    }
+}
