@@ -219,4 +219,6 @@ pub mod gate {
     pub const QUOTA: &str = "Quota";
     /// Companions are in place.
     pub const REFERENCED_DATA: &str = "ReferencedData";
+    /// All gates of this operator. It removes no others.
+    pub const ALL: [&str; 3] = [NETWORK, QUOTA, REFERENCED_DATA];
 }

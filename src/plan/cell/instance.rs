@@ -231,7 +231,7 @@ fn present(judged: &Judged<'_>) -> Proof<Write<Cell>> {
 /// Removes all gates of this operator in one patch of exactly this version, once all of them may open. Each removal makes a new
 /// generation, for which everything is judged, written and written back again.
 fn open_gates(judged: &Judged<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
-    let ours = |g: &&SchedulingGate| [gate::NETWORK, gate::QUOTA, gate::REFERENCED_DATA].contains(&g.name.as_str());
+    let ours = |g: &&SchedulingGate| gate::ALL.contains(&g.name.as_str());
     let (opening, left): (Vec<&SchedulingGate>, Vec<_>) = gates(judged.instance).iter().partition(ours);
     if opening.is_empty() || opening.iter().any(|g| shut(judged, conditions, &g.name).is_some()) {
         return None;
