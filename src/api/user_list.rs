@@ -89,6 +89,17 @@ impl UserList {
         Self(Some(entries))
     }
 
+    /// Returns this list with these users added. It does not say that they are all: others may be unknown.
+    #[must_use]
+    pub fn opened_with(&self, users: BTreeSet<UserName>) -> Self {
+        let all: BTreeSet<UserName> = self.names().chain(users).collect();
+        let mut opened = self.with(all);
+        if !opened.has_many() {
+            opened.0.get_or_insert_default().insert(NO_USERS.to_owned());
+        }
+        opened
+    }
+
     /// Iterates over the deployments that the list names. Names in a list with many users do not count.
     pub fn names(&self) -> impl Iterator<Item = UserName> {
         self.0.iter().flatten().filter(|_| !self.has_many()).filter_map(|entry| UserName::parse(entry))

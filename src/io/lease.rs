@@ -214,7 +214,10 @@ impl Candidate {
         let now = MicroTime(Timestamp::now().round(jiff::Unit::Microsecond).unwrap_or_default());
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(self.timing.lease_duration.as_secs()).unwrap_or(15)),
+            // The API takes whole seconds. Rounded up, it lasts longer than the leader works without a renewal.
+            lease_duration_seconds: Some(
+                i32::try_from(self.timing.lease_duration.as_millis().div_ceil(1000)).unwrap_or(15),
+            ),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             lease_transitions: Some(transitions),

@@ -138,52 +138,59 @@ impl Contestable for Step<Project, Hub> {
 fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
     let object = &write.object;
     let subject = |manager, op| Subject { plane: P::NAME, object: object.clone(), manager, op };
-    let puts =
-        |manager, op, digest| Mark::Puts(subject(manager, op), Asked { digest, standing: write.standing().cloned() });
-    let digest = |body| digest(body, is_stamped);
+    let puts = |manager, op, body: &Value| {
+        let (digest, content) = digests(body, is_stamped);
+        Mark::Puts(subject(manager, op), Asked { digest, content, standing: write.standing().cloned() })
+    };
     if object.kind == Kind::Event {
         return Mark::Looks;
     }
     match &write.op {
-        Op::Create { body, manager } => puts(*manager, CREATE, digest(body)),
+        Op::Create { body, manager } => puts(*manager, CREATE, body),
         Op::Apply { body, manager, status: false, .. } if body["metadata"].get("uid").is_none() => {
-            puts(*manager, CREATE, digest(&body.to_value()))
+            puts(*manager, CREATE, &body.to_value())
         }
-        Op::Apply { body, manager, status: false, .. } => puts(*manager, "apply", digest(&body.to_value())),
-        Op::Apply { body, manager, status: true, .. } => puts(*manager, "apply status of", digest(&body.to_value())),
-        Op::Merge { body, manager } => puts(*manager, "patch", digest(body)),
-        Op::TakeOver { manager, .. } => puts(*manager, "take over", String::new()),
+        Op::Apply { body, manager, status: false, .. } => puts(*manager, "apply", &body.to_value()),
+        Op::Apply { body, manager, status: true, .. } => puts(*manager, "apply status of", &body.to_value()),
+        Op::Merge { body, manager } => puts(*manager, "patch", body),
+        Op::TakeOver { manager, .. } => puts(*manager, "take over", &Value::Null),
         Op::Delete { uid, .. } => Mark::Removes(subject(meta::MANAGED_BY, "delete"), uid.clone()),
         _ => Mark::Looks,
     }
 }
 
-/// Digest of the content of a write, without versions and without [`OWN_TIMES`]. If `is_stamped`, it is without the times of
-/// conditions too, because each attempt sets new ones. For a template hash it is also without the uid. If another manager
-/// recreates an Instance because of its template hash, the contest is the same.
-fn digest(body: &Value, is_stamped: bool) -> String {
+/// Returns a digest of a write without [`OWN_TIMES`], and one with them. Both are without versions. If `is_stamped`, they are
+/// without the times of conditions too, because each attempt sets new ones. For a template hash they are also without the uid. If
+/// another manager recreates an Instance because of its template hash, the contest is the same.
+fn digests(body: &Value, is_stamped: bool) -> (String, String) {
     let mut body = body.clone();
-    strip(&mut body, is_stamped);
+    strip(&mut body, &|members| {
+        members.remove("resourceVersion");
+        if is_stamped {
+            members.remove("lastTransitionTime");
+        }
+    });
     if body.pointer("/spec/controller/templateHash").is_some()
         && let Some(metadata) = body["metadata"].as_object_mut()
     {
         metadata.remove("uid");
     }
-    hash::digest(&body)
+    let content = hash::digest(&body);
+    strip(&mut body, &|members| {
+        let is_time = |(key, value): &(&String, &mut Value)| OWN_TIMES.contains(&&***key) && value.is_string();
+        members.iter_mut().filter(is_time).for_each(|(_, value)| *value = Value::from("a time"));
+    });
+    (hash::digest(&body), content)
 }
 
-fn strip(value: &mut Value, is_stamped: bool) {
+/// Changes every object in a value.
+fn strip(value: &mut Value, change: &impl Fn(&mut serde_json::Map<String, Value>)) {
     match value {
         Value::Object(members) => {
-            members.remove("resourceVersion");
-            if is_stamped {
-                members.remove("lastTransitionTime");
-            }
-            let is_time = |(key, value): &(&String, &mut Value)| OWN_TIMES.contains(&&***key) && value.is_string();
-            members.iter_mut().filter(is_time).for_each(|(_, value)| *value = Value::from("a time"));
-            members.values_mut().for_each(|value| strip(value, is_stamped));
+            change(members);
+            members.values_mut().for_each(|value| strip(value, change));
         }
-        Value::Array(entries) => entries.iter_mut().for_each(|value| strip(value, is_stamped)),
+        Value::Array(entries) => entries.iter_mut().for_each(|value| strip(value, change)),
         _ => {}
     }
 }
@@ -216,19 +223,19 @@ impl Held {
                 Sent::Done => (None, None),
                 Sent::Stored { uid, standing } => (Some(uid), standing),
             };
-            let (subject, digest, uid, removed) = match mark.clone() {
+            let (subject, (digest, content), uid, removed) = match mark.clone() {
                 Mark::Looks => continue,
-                Mark::Removes(subject, uid) => (subject, String::new(), Some(uid.clone()), Some(uid)),
-                Mark::Puts(subject, asked) => (subject, asked.digest, stored, None),
+                Mark::Removes(subject, uid) => (subject, Default::default(), Some(uid.clone()), Some(uid)),
+                Mark::Puts(subject, asked) => (subject, (asked.digest, asked.content), stored, None),
             };
             let before = memory.of(&subject);
             let (times, told) = before.map_or((0, None), |before| (before.times, before.told.clone()));
-            let varies = before.is_some_and(|before| before.varies_with(&digest, answered.as_ref()));
+            let varies = before.is_some_and(|before| before.varies_with(&content, answered.as_ref()));
             memory.0.retain(|(of, contest)| {
                 *of != subject && removed.as_ref().is_none_or(|uid| contest.outlives(of, &subject, uid))
             });
             let contest =
-                Contest { digest, uid, answered, varies, written: now, times, since: None, tried: None, told };
+                Contest { digest, content, uid, answered, varies, written: now, times, since: None, tried: None, told };
             memory.0.push((subject, contest));
         }
         memory

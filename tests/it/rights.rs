@@ -256,7 +256,7 @@ fn write_without_an_unlogged_right_is_refused() {
                     role: Role::Hub,
                     right: hold,
                     more: Some(create),
-                    words: "for which lacks-one-right may not write",
+                    words: "lacks-one-right may not write for cell",
                     write: {
                         let mut free = again(&on_hub, "Instance", None);
                         free["metadata"]["ownerReferences"][0].as_object_mut().unwrap().remove("blockOwnerDeletion");

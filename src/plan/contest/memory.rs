@@ -61,6 +61,8 @@ impl Mark {
 pub struct Asked {
     /// A digest without what differs from one attempt to the next.
     pub(super) digest: String,
+    /// A digest with the times that this operator sets.
+    pub(super) content: String,
     /// The state of these fields when the write was planned.
     pub(super) standing: Option<Standing>,
 }
@@ -78,6 +80,8 @@ pub(super) enum Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contest {
     pub(super) digest: String,
+    /// See [`Asked::content`].
+    pub(super) content: String,
     /// Uid of the object that it created or deleted.
     pub(super) uid: Option<String>,
     /// The state of its fields in the server's answer.
@@ -103,12 +107,12 @@ impl Contest {
     }
 
     /// True if the server stores another value each time, now that it `answered` this.
-    pub(super) fn varies_with(&self, digest: &str, answered: Option<&Standing>) -> bool {
+    pub(super) fn varies_with(&self, content: &str, answered: Option<&Standing>) -> bool {
         let (Some(before), Some(answered)) = (&self.answered, answered) else { return false };
         if before.lacking().is_none() || answered.lacking().is_none() {
             return false;
         }
-        self.varies || self.digest == digest && !before.is_same_as(answered)
+        self.varies || self.content == content && !before.is_same_as(answered)
     }
 
     /// The field that the server did not keep, if the object still is as the server answered.
@@ -117,10 +121,10 @@ impl Contest {
         answered.lacking().filter(|_| self.digest == asked.digest && answered.is_same_as(standing))
     }
 
-    /// True if the object still has everything that was written. Then the same write only brings another time.
+    /// True if the write only brings another time: it has one, and the object still has everything that was written before.
     fn renews(&self, asked: &Asked) -> bool {
         let (Some(answered), Some(standing)) = (&self.answered, &asked.standing) else { return false };
-        answered.lacking().is_none() && answered.is_same_as(standing)
+        self.content != asked.content && answered.lacking().is_none() && answered.is_same_as(standing)
     }
 
     /// The memory once this write is due again. `None` if it is another write. `made`: the object that was created there last.
@@ -162,7 +166,9 @@ impl Contest {
         let (left, trouble) = match (not_kept, self.since) {
             (Some(field), _) => {
                 let passed = if self.varies { Duration::ZERO } else { elapsed(self.written, now) };
-                let left = (pause * TRIED_AGAIN).checked_sub(passed)?;
+                // A write with another time may be worth a try: it asks Karmada again.
+                let is_same = matches!(mark, Mark::Puts(_, asked) if asked.content == self.content);
+                let left = if is_same { pause * TRIED_AGAIN } else { pause }.checked_sub(passed)?;
                 (left, Trouble::NotKept(field.to_owned()))
             }
             (None, Some(since)) => (patience(self.times, pause).checked_sub(elapsed(since, now))?, Trouble::TakenBack),

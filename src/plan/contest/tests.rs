@@ -464,3 +464,33 @@ fn attempt_with_a_new_time_is_the_same_write() {
     }
     assert!(!manager.memory.is_contested());
 }
+
+/// A condition that one manager clears and another one sets again has the same fields before and after each write. It was taken for
+/// a renewal, so that two managers of one cell wrote without end.
+#[test]
+fn removed_entry_that_returns_each_time_is_contested() {
+    let mut manager = Manager::new();
+    let mut live = deployment();
+    let cleared = json!({ "conditions": [] });
+    let owned = json!([{
+        "manager": "compute-operator-test", "operation": "Apply", "apiVersion": "compute.datumapis.com/v1alpha",
+        "subresource": "status", "fieldsType": "FieldsV1", "time": "2026-01-01T00:00:00Z",
+        "fieldsV1": { "f:status": { "f:conditions": { "k:{\"type\":\"WrittenBack\"}": { ".": {}, "f:type": {} } } } },
+    }]);
+    live.metadata.managed_fields = serde_json::from_value(owned).unwrap();
+    live.status = serde_json::from_value(json!({ "conditions": [{
+        "type": "WrittenBack", "status": "False", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] }))
+    .unwrap();
+    let mut written = 0;
+    for _ in 0..20 {
+        manager.after(Duration::from_millis(10));
+        let write = Write::<Cell>::status("compute-operator-test", &cleared, &live).expect("the entry is there again");
+        let answer = Standing::of(Kind::WorkloadDeployment, &cleared, &json!({ "status": { "conditions": [] } }));
+        let mut plan: Plan<Write<Cell>> = Plan::writes(vec![write]);
+        let held = hold_back(&mut plan, &manager.memory, &Regarding::of(&live), "test", manager.now, PAUSE);
+        written += plan.steps.iter().filter(|step| step.object.kind != Kind::Event).count();
+        manager.memory = held.made(manager.now, |_| stored(Some(answer.clone())));
+    }
+    assert!((4..8).contains(&written), "{written}");
+}

@@ -7,7 +7,10 @@ use crate::controllers::management::{
     wiring::index::namespace_index,
 };
 use crate::{
-    api::{names, user_list::MAX_NAMED_USERS},
+    api::{
+        names,
+        user_list::{MAX_NAMED_USERS, UserList},
+    },
     controllers::compact::PackedDeployment,
     io::store::ObjectKey,
     plan::{
@@ -47,10 +50,14 @@ impl ResolvedKey<'_> {
             (key.name.to_string(), User { refers: true, wants_copy, copy, deployment: None })
         };
         let referring = referring.iter().filter(in_use).map(user);
-        let Some(list) = companion.map(|companion| &companion.users) else { return referring.collect() };
+        let list = companion.map(|companion| &companion.users);
+        let has_many = list.is_some_and(UserList::has_many);
         // With many users, each new one would cause a check of all others.
-        let mut users = if list.has_many() { users::enough(referring) } else { referring.collect() };
-        for entry in list.names() {
+        let mut users = if has_many { users::enough(referring) } else { referring.collect() };
+        // The list may lack a deployment whose copy still expects the companion: another client may have changed it, or it was
+        // written anew with a new companion. So the copies are asked before it is written anew, and before its last user goes.
+        let is_asked = users.is_empty() || list.is_none_or(UserList::is_open);
+        for entry in list.into_iter().flat_map(UserList::names) {
             let name = entry.deployment();
             users.entry(name.to_owned()).or_insert_with(|| User {
                 copy: self.hub_copy(name),
@@ -59,7 +66,7 @@ impl ResolvedKey<'_> {
             });
         }
         // With more users than a list names, the copies do not change the decision about a list with many.
-        if list.is_open() && !(list.has_many() && users.len() > MAX_NAMED_USERS) {
+        if is_asked && !(has_many && users.len() > MAX_NAMED_USERS) {
             for name in self.expecting().take(MAX_NAMED_USERS + 1) {
                 users.entry(name).or_insert_with(|| User { copy: HubCopy::Expects, ..User::default() });
             }

@@ -59,8 +59,8 @@ impl User {
 /// Snapshot of the deployments that may use one companion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Users {
-    /// The deployments by name: those that refer to the source, those that the list names, and those whose copies expect the
-    /// companion if the list does not name its users. Of an entry with another namespace only the name counts, because a hub
+    /// The deployments by name: those that refer to the source, and those that the list names. Also those whose copies expect the
+    /// companion, if the list does not name its users, if there is no list, or if no deployment refers to the source. Of an entry with another namespace only the name counts, because a hub
     /// namespace has the objects of one project namespace. The Go operator's collector does the same.
     pub by_name: BTreeMap<String, User>,
     /// True if a deployment of the namespace cannot be read. It may use the companion too. Then no user is removed from the list,
@@ -80,7 +80,7 @@ impl Users {
         namespace: &str,
         data_ref: &DataRef,
     ) -> (UserList, Vec<Confirm<Project>>) {
-        if list.is_open() && self.unknown_copies || list.has_many() && self.unknown_deployments {
+        if list.has_many() && (self.unknown_copies || self.unknown_deployments) {
             return (list.clone(), Vec::new());
         }
         let named = self.by_name.iter().map(|(name, user)| (user, UserName::new(namespace, name)));
@@ -98,6 +98,12 @@ impl Users {
                 }
             }
         }
+        // An unreadable copy may expect the companion. Known users are added, and nobody is removed.
+        match (self.unknown_copies, users.is_empty()) {
+            (true, true) => return (list.clone(), Vec::new()),
+            (true, false) if list.is_open() => return (list.opened_with(users), Vec::new()),
+            _ => {}
+        }
         let next = list.with(users);
         if next.has_many() {
             confirm.clear(); // it replaces all names, so no user is removed
@@ -111,7 +117,9 @@ impl Users {
         let user = self.by_name.get(entry.deployment()).unwrap_or(&unknown);
         let exists = user.refers || user.deployment.is_some() || user.copy != HubCopy::Absent;
         let is_foreign = entry.namespace() != namespace;
-        if self.unknown_deployments || user.uses(true) || is_foreign && exists {
+        // Its copy may be the unreadable one.
+        let may_expect = self.unknown_copies && user.copy == HubCopy::Exists;
+        if self.unknown_deployments || user.uses(true) || may_expect || is_foreign && exists {
             return None;
         }
         let Some(deployment) = user.deployment.as_deref() else {

@@ -96,11 +96,36 @@ fn deployment_of_each_kind_uses_the_companion_by_the_form_of_its_list() {
             ],
         ),
         (Some(r#"["more than 32","shop/gone"]"#), all, 0, ["unchanged", "unchanged"]),
-        (Some(r#"["nobody any more"]"#), active, 0, ["unchanged", active]),
-        (Some("no list"), all, 0, ["unchanged", all]),
+        (
+            Some(r#"["nobody any more"]"#),
+            active,
+            0,
+            [r#"["nobody any more","shop/rolls","shop/runs","shop/wants"]"#, active],
+        ),
+        (Some("no list"), all, 0, [r#"["nobody any more","shop/rolls","shop/runs","shop/waits","shop/wants"]"#, all]),
     ] {
         assert_eq!(next(&users, list), (expected.to_owned(), reads), "{list:?}");
         assert_eq!(next(&unreadable[0], list).0, copies, "{list:?}, a copy is unreadable");
         assert_eq!(next(&unreadable[1], list), (deployments.to_owned(), 0), "{list:?}, one is unreadable");
     }
+}
+
+/// A companion was deleted although a copy that could not be read expected it.
+#[test]
+fn unreadable_copy_keeps_the_entry_of_its_deployment_and_the_last_list() {
+    let left = User { copy: HubCopy::Exists, ..User::default() };
+    let users = |unknown_copies, by_name: &[(&str, User)]| Users {
+        by_name: by_name.iter().map(|(name, user)| ((*name).to_owned(), user.clone())).collect(),
+        unknown_copies,
+        ..Users::default()
+    };
+    let list = UserList::parse(Some(r#"["shop/left"]"#));
+    let next = |users: Users| {
+        let (next, confirm) = users.next_list(&list, "shop", &DataRef::secret("db"));
+        (next.to_annotation(), confirm.len())
+    };
+    assert_eq!(next(users(true, &[("left", left.clone())])), (r#"["shop/left"]"#.to_owned(), 0));
+    assert_eq!(next(users(false, &[("left", left)])), ("[]".to_owned(), 1));
+    let (kept, reads) = next(users(true, &[]));
+    assert!(kept.contains("shop/left") && reads == 0, "another copy may expect it: {kept}");
 }

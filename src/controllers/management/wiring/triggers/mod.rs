@@ -263,7 +263,7 @@ impl Triggers {
     /// that expect it.
     fn users(&self, namespace: &str, data_ref: &DataRef, keys: &mut Keys) {
         let facts = self.hub.companion(namespace, data_ref);
-        if let Some(facts) = facts.filter(|facts| !facts.users.has_many()) {
+        if let Some(facts) = facts.filter(|facts| !facts.users.is_open()) {
             facts.users.names().for_each(|user| self.original(namespace, user.deployment(), keys));
             return;
         }
