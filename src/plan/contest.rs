@@ -223,19 +223,29 @@ impl Held {
                 Sent::Done => (None, None),
                 Sent::Stored { uid, standing } => (Some(uid), standing),
             };
-            let (subject, (digest, content), uid, removed) = match mark.clone() {
+            let (subject, (digest, exact), uid, removed) = match mark.clone() {
                 Mark::Looks => continue,
                 Mark::Removes(subject, uid) => (subject, Default::default(), Some(uid.clone()), Some(uid)),
                 Mark::Puts(subject, asked) => (subject, (asked.digest, asked.content), stored, None),
             };
             let before = memory.of(&subject);
             let (times, told) = before.map_or((0, None), |before| (before.times, before.told.clone()));
-            let varies = before.is_some_and(|before| before.varies_with(&content, answered.as_ref()));
+            let varies = before.is_some_and(|before| before.varies_with(&exact, answered.as_ref()));
             memory.0.retain(|(of, contest)| {
                 *of != subject && removed.as_ref().is_none_or(|uid| contest.outlives(of, &subject, uid))
             });
-            let contest =
-                Contest { digest, content, uid, answered, varies, written: now, times, since: None, tried: None, told };
+            let contest = Contest {
+                digest,
+                content: exact,
+                uid,
+                answered,
+                varies,
+                written: now,
+                times,
+                since: None,
+                tried: None,
+                told,
+            };
             memory.0.push((subject, contest));
         }
         memory
