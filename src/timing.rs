@@ -76,8 +76,8 @@ periods! {
     /// Interval of checks of something that no event reports. A source of data is read at each second interval, and the hub for a
     /// write-back of another cell at each sixth.
     poll, "pollSeconds", Duration::from_secs(5);
-    /// How long an API server keeps one watch call open. The connection is dead if the call then stays silent for an eighth of
-    /// this, and for two seconds.
+    /// How long an API server keeps one watch call open. If the call then stays silent for an eighth of this, at least two seconds,
+    /// the connection is dead.
     watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
     /// The same for management's watches of the hub. A silent hub affects every tenant and must be reported within seconds.
     hub_watch_lifetime, "hubWatchLifetimeSeconds", Duration::from_secs(8);

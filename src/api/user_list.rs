@@ -13,8 +13,9 @@ pub const MAX_NAMED_USERS: usize = 32;
 /// and keeps a companion with an entry that names no deployment.
 const MANY_USERS: &str = "more than 32";
 
-/// The entry of a list whose last users are gone, before the companion is deleted. A later user changes the list, and with it
-/// the resourceVersion that the deletion requires. That holds even for a delete request sent long before.
+/// The entry of a list that may lack users. A list whose last users are gone has only this entry before the companion is deleted.
+/// A later user changes the list, and with it the resourceVersion that the deletion requires. That holds even for a delete request
+/// sent long before.
 const NO_USERS: &str = "nobody any more";
 
 /// A deployment in a list: `<namespace in the project>/<deployment>`.

@@ -121,7 +121,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
             Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
             // The object was deleted in the meantime. Its own event reports that.
             Class::Gone if error.is_of_an_object() => {
-                tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "object was deleted meanwhile");
+                tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "object was deleted during its reconcile");
             }
             _ => {
                 tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed");

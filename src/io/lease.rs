@@ -308,6 +308,18 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(3), holds).await.expect("another leads").unwrap();
     }
 
+    /// The Lease had one second, and its leader worked for longer than that without a renewal.
+    #[tokio::test]
+    async fn lease_of_a_fraction_outlasts_the_work_without_a_renewal() {
+        for (millis, recorded) in [(15_000, 15), (1_900, 2), (500, 1)] {
+            let mut candidate = candidate("http://127.0.0.1:1", Duration::from_millis(1));
+            candidate.timing.lease_duration = Duration::from_millis(millis);
+            let seconds = candidate.record(0).lease_duration_seconds.unwrap();
+            assert_eq!(seconds, recorded);
+            assert!(candidate.renew_deadline() < Duration::from_secs(u64::try_from(seconds).unwrap()));
+        }
+    }
+
     #[tokio::test]
     async fn leader_with_endless_conflicts_stops_at_the_deadline() {
         let (url, _, updates) = server("me", usize::MAX).await;

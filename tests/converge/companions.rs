@@ -9,7 +9,7 @@ use compute_operator::{
         management::referenced_data::{
             companion::{self, Observed, Reading},
             resolve::{self, Limits, Source},
-            users::{HubCopy, User, Users},
+            users::{HubCopy, User, Users, needs_copies},
         },
         payload::Payload,
         references::references,
@@ -67,8 +67,7 @@ impl World {
                     ..User::default()
                 });
             }
-            let list = facts.as_ref().map(|facts| &facts.users).filter(|list| list.is_open());
-            if list.is_some_and(|list| !list.has_many() || users.len() <= MAX_NAMED_USERS) {
+            if needs_copies(&users, facts.as_ref().map(|facts| &facts.users), NS) {
                 let expecting = copies.iter().filter(|(_, copy)| **copy == HubCopy::Expects);
                 for (name, copy) in expecting.take(MAX_NAMED_USERS + 1) {
                     users.entry(name.clone()).or_insert_with(|| User { copy: *copy, ..User::default() });

@@ -423,9 +423,9 @@ fn lost_event_is_repeated_in_each_wait_until_one_is_stored() {
     assert_eq!(arrived, [(true, "WritesTakenBack".to_owned())], "none after the first stored one");
 }
 
-/// Reconciles a policy whose transfer is requested at this time. `live`: the policy in a cache. Returns the policy after the write,
-/// or `None` if the write waits.
-fn transfer_requested(manager: &mut Manager, live: &PropagationPolicy) -> Option<PropagationPolicy> {
+/// Reconciles a policy whose transfer is requested at this time. `live`: the policy in a cache. `keeps`: the server keeps its
+/// annotation. Returns the policy after the write, or `None` if the write waits.
+fn transfer_requested(manager: &mut Manager, live: &PropagationPolicy, keeps: bool) -> Option<PropagationPolicy> {
     let name = format!("moving-{}", manager.now.as_millisecond());
     let fields = json!({
         "metadata": { "annotations": { annotation::DRAIN_TRANSFER: json!({ "asked": manager.now }).to_string() } },
@@ -438,7 +438,9 @@ fn transfer_requested(manager: &mut Manager, live: &PropagationPolicy) -> Option
         plan.steps.first().filter(|step| step.object.kind != Kind::Event).map(|step| step.op.asked().unwrap());
     let mut stored = json!(live);
     if let Some(asked) = &written {
-        stored["metadata"]["annotations"] = asked["metadata"]["annotations"].clone();
+        if keeps {
+            stored["metadata"]["annotations"] = asked["metadata"]["annotations"].clone();
+        }
         stored["spec"] = asked["spec"].clone();
     }
     let answer = written.as_ref().map(|asked| Standing::of(Kind::PropagationPolicy, asked, &stored));
@@ -453,16 +455,23 @@ fn attempt_with_a_new_time_is_the_same_write() {
     policy.metadata.namespace = Some("ns-1".into());
     policy.metadata.uid = Some("p".into());
     let mut manager = Manager::new();
-    let attempts = (0..20).filter(|_| transfer_requested(manager.after(Duration::from_secs(1)), &policy).is_some());
+    let attempts =
+        (0..20).filter(|_| transfer_requested(manager.after(Duration::from_secs(1)), &policy, true).is_some());
     assert!((4..8).contains(&attempts.count()), "another client puts the placement back after each attempt");
     assert!(manager.memory.is_contested());
 
     let mut manager = Manager::new();
     for _ in 0..20 {
-        policy =
-            transfer_requested(manager.after(Duration::from_secs(1)), &policy).expect("its own renewal never waits");
+        policy = transfer_requested(manager.after(Duration::from_secs(1)), &policy, true)
+            .expect("its own renewal never waits");
     }
     assert!(!manager.memory.is_contested());
+
+    // A new attempt asks Karmada again, although the server drops the record of the transfer each time.
+    let mut manager = Manager::new();
+    policy = transfer_requested(&mut manager, &policy, false).expect("the first attempt");
+    assert!(transfer_requested(manager.after(Duration::from_secs(1)), &policy, false).is_none());
+    assert!(transfer_requested(manager.after(PAUSE), &policy, false).is_some(), "a repetition would wait for an hour");
 }
 
 /// A condition that one manager clears and another one sets again has the same fields before and after each write. It was taken for

@@ -51,12 +51,9 @@ impl ResolvedKey<'_> {
         };
         let referring = referring.iter().filter(in_use).map(user);
         let list = companion.map(|companion| &companion.users);
-        let has_many = list.is_some_and(UserList::has_many);
         // With many users, each new one would cause a check of all others.
+        let has_many = list.is_some_and(UserList::has_many);
         let mut users = if has_many { users::enough(referring) } else { referring.collect() };
-        // The list may lack a deployment whose copy still expects the companion: another client may have changed it, or it was
-        // written anew with a new companion. So the copies are asked before it is written anew, and before its last user goes.
-        let is_asked = users.is_empty() || list.is_none_or(UserList::is_open);
         for entry in list.into_iter().flat_map(UserList::names) {
             let name = entry.deployment();
             users.entry(name.to_owned()).or_insert_with(|| User {
@@ -65,8 +62,7 @@ impl ResolvedKey<'_> {
                 ..User::default()
             });
         }
-        // With more users than a list names, the copies do not change the decision about a list with many.
-        if is_asked && !(has_many && users.len() > MAX_NAMED_USERS) {
+        if users::needs_copies(&users, list, self.namespace) {
             for name in self.expecting().take(MAX_NAMED_USERS + 1) {
                 users.entry(name).or_insert_with(|| User { copy: HubCopy::Expects, ..User::default() });
             }

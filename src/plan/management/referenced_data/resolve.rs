@@ -261,7 +261,8 @@ impl Data {
 /// While a source cannot be copied, or is not copied yet, data that was expected before is kept if the deployment still refers to
 /// it. The copies are in use. This holds also while a copy is recreated, or after another client overwrote the list of its users.
 /// The annotation in the project counts only if the copy on the hub or the companion's list confirms it. Otherwise a tenant could
-/// write it to request any data (fact 19). `patience` is the time that the deletion of a copy may take before its finalizers are reported.
+/// write it to request any data (fact 19). `patience` is the time that the deletion of a copy may take before its finalizers are
+/// reported.
 pub fn data(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,

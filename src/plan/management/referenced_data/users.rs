@@ -59,9 +59,9 @@ impl User {
 /// Snapshot of the deployments that may use one companion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Users {
-    /// The deployments by name: those that refer to the source, and those that the list names. Also those whose copies expect the
-    /// companion, if the list does not name its users, if there is no list, or if no deployment refers to the source. Of an entry with another namespace only the name counts, because a hub
-    /// namespace has the objects of one project namespace. The Go operator's collector does the same.
+    /// The deployments by name: those that refer to the source, those that the list names, and those whose copies expect the
+    /// companion if [`needs_copies`] says so. Of an entry with another namespace only the name counts, because a hub namespace has
+    /// the objects of one project namespace. The Go operator's collector does the same.
     pub by_name: BTreeMap<String, User>,
     /// True if a deployment of the namespace cannot be read. It may use the companion too. Then no user is removed from the list,
     /// and the known users still get their copy.
@@ -142,6 +142,20 @@ impl Users {
 /// True if a deployment, in the project or on the hub, expects a companion.
 pub fn expects(deployment: &WorkloadDeployment, data_ref: &DataRef) -> bool {
     annotated(deployment, annotation::EXPECTED_REFERENCED_DATA).contains(data_ref)
+}
+
+/// True if the copies on the hub have to be searched for more users. `users`: those that refer to the source or are in the list.
+///
+/// A deployment that no longer refers to a source may still run Instances with it. A list that names its users has it. But another
+/// client may have changed the list, and the list of a new companion is made from nothing. So the copies are searched before a
+/// list is made, while it does not name its users, and before the companion loses its last user. With more users than a list
+/// names, the copies do not change the decision about a list with many.
+pub fn needs_copies(users: &BTreeMap<String, User>, list: Option<&UserList>, namespace: &str) -> bool {
+    match list {
+        None => users.values().any(|user| user.wants_copy),
+        Some(list) if list.is_open() => !list.has_many() || users.len() <= MAX_NAMED_USERS,
+        Some(list) => !users.iter().any(|(name, user)| user.uses(list.may_have(&UserName::new(namespace, name)))),
+    }
 }
 
 /// Returns enough users of a companion whose list has many for the same decision as with all of them. Enough is more than a list

@@ -129,3 +129,28 @@ fn unreadable_copy_keeps_the_entry_of_its_deployment_and_the_last_list() {
     let (kept, reads) = next(users(true, &[]));
     assert!(kept.contains("shop/left") && reads == 0, "another copy may expect it: {kept}");
 }
+
+/// The copies were searched only if no deployment referred to the source. One that referred to it, and did not use the companion
+/// yet, hid that the last user had gone.
+#[test]
+fn copies_are_searched_before_a_list_is_made_and_before_its_last_user_goes() {
+    let wants = ("web".to_owned(), User { refers: true, wants_copy: true, ..User::default() });
+    let other = ("web".to_owned(), User { refers: true, ..User::default() });
+    let many = |count: usize| (0..count).map(|n| user(n, true)).collect::<Vec<_>>();
+    for (users, list, searched) in [
+        (vec![wants.clone()], None, true),
+        (vec![other.clone()], None, false),
+        (vec![], Some(r#"["shop/web"]"#), true),
+        (vec![other.clone()], Some(r#"["shop/other"]"#), true),
+        (vec![other], Some(r#"["shop/web"]"#), false),
+        (vec![wants.clone()], Some(r#"["shop/other"]"#), false),
+        (vec![wants.clone()], Some(r#"["nobody any more"]"#), true),
+        (vec![wants], Some("no list"), true),
+        (many(MAX_NAMED_USERS), Some(r#"["more than 32"]"#), true),
+        (many(MAX_NAMED_USERS + 1), Some(r#"["more than 32"]"#), false),
+    ] {
+        let parsed = list.map(|list| UserList::parse(Some(list)));
+        let users: BTreeMap<String, User> = users.into_iter().collect();
+        assert_eq!(needs_copies(&users, parsed.as_ref(), "shop"), searched, "{list:?}");
+    }
+}

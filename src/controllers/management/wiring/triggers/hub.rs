@@ -148,8 +148,8 @@ impl Triggers {
         for user in if is_same { &old ^ &new } else { &old | &new } {
             self.original(namespace, user.deployment(), &mut keys);
         }
-        let has_many = |facts: Option<&CompanionFacts>| facts.is_some_and(|facts| facts.users.has_many());
-        if has_many(companion.old) != has_many(companion.new) || !is_same && has_many(companion.new) {
+        let is_open = |facts: Option<&CompanionFacts>| facts.is_some_and(|facts| facts.users.is_open());
+        if is_open(companion.old) != is_open(companion.new) || !is_same && is_open(companion.new) {
             self.users(namespace, &data_ref, &mut keys);
         }
         keys

@@ -275,6 +275,14 @@ async fn change_of_a_companion_concerns_its_source_and_the_users_for_which_it_ch
         ("terminating with many", after(Some(&many), Some(&many_terminating)), web()),
         ("deleted with many", after(Some(&many), None), web()),
     ]);
+    // A list that may lack users does not name them either.
+    let open = users(&["nobody any more"]);
+    let open_terminating = CompanionFacts { terminating: true, ..open.clone() };
+    put(ctx.hub.companions(SourceKind::Secret), [("ns-u", "db", open.clone())]);
+    assert_table([
+        ("may lack users", after(Some(&one), Some(&open)), web()),
+        ("terminating without names", after(Some(&open), Some(&open_terminating)), web()),
+    ]);
 }
 
 #[tokio::test]
