@@ -93,7 +93,7 @@ fn steady_state_makes_no_requests() {
 /// Without a pace, the Workload of another project waited 30 s behind such deployments on real Karmada.
 #[test]
 fn large_deployments_are_paced_without_delaying_other_namespaces() {
-    const COUNT: usize = 16;
+    const COUNT: usize = 20;
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -133,8 +133,9 @@ fn large_deployments_are_paced_without_delaying_other_namespaces() {
         .await;
         let mut made: Vec<_> = there().await.iter().map(|one| one.creation_timestamp().unwrap().0).collect();
         made.sort_unstable();
-        // (16 * (201 - 16) - 512) / 64 s after the first. A creationTimestamp has whole seconds.
+        // The last turn is (20 * (201 - 16) - 512) / 64 = 49 s after the first. On a busy machine the first copy is written some
+        // seconds after its turn, so only the order of magnitude is asserted: without a pace, all are written within seconds.
         let took = made[COUNT - 1].duration_since(made[0]);
-        assert!(took.as_secs() >= 37, "{took:?}");
+        assert!(took.as_secs() >= 30, "{took:?}");
     });
 }
