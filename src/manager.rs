@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin,
+    admin::{self, WaitingList},
     admission::{self, Claimed, Planes},
     api::names::ProjectName,
     config::{self, Config, Discovery, Serving, Webhook},
@@ -72,10 +72,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     if let Some(at) = config.health {
         admin::serve_health(at, health.clone(), admission_health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
+    let waiting = WaitingList::default();
     if let Some(server) = &config.metrics {
         // The access checks get their own connection: callers without rights must not delay other requests.
         let asked = loader.connect(&config.kubeconfig, Host::Home)?;
-        serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
+        serve_metrics(server, asked, (&metrics, &waiting), &health, &stop).map_err(Failure::Config)?;
     }
     // Webhooks run on every replica, leader or not, and start before anything that may wait. They write nothing, so they may
     // outlive a Lease.
@@ -91,6 +92,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         Some(hub) => Some(start_management(&config, local.clone(), hub, &claimed, loader)?),
         None => None,
     };
+    if let Some(management) = &management {
+        waiting.is_answered_by(management.waiting());
+    }
     let cell = if config.cell { Some(start_cell(&config, local.clone(), hub, loader)?) } else { None };
 
     let working = stop.child_token();
@@ -131,14 +135,15 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
 fn serve_metrics(
     server: &config::Metrics,
     local: Connection,
-    metrics: &Metrics,
+    (metrics, waiting): (&Metrics, &WaitingList),
     health: &Health,
     stop: &CancellationToken,
 ) -> Result<(), String> {
     match &server.serving {
         Serving::Plain => admin::serve_metrics(server.at, metrics.clone(), stop.clone()),
         Serving::Secure(files) => {
-            admin::serve_metrics_securely(server.at, files.clone(), local, metrics.clone(), health, stop.clone())
+            let served = (metrics.clone(), waiting.clone());
+            admin::serve_metrics_securely(server.at, files.clone(), local, served, health, stop.clone())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Access to the metrics. The API server at home authenticates the caller's token and authorizes the read.
+//! Access to one path. The API server at home authenticates the caller's token and authorizes the read.
 
 use std::{
     collections::HashMap,
@@ -70,9 +70,10 @@ impl Known {
 /// Digest of a token: the token itself is never stored.
 type Caller = [u8; 32];
 
-/// Checks callers, and caches the answers for a short while.
+/// Checks the callers of one path, and caches the answers for a short while.
 pub(super) struct Access {
     connection: Connection,
+    path: &'static str,
     known: Mutex<HashMap<Caller, Known>>,
     asked: Semaphore,
     /// Reviews of callers that were allowed before. Unknown callers do not delay these.
@@ -82,15 +83,21 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Checks callers with this API server.
-    pub(super) fn new(connection: Connection) -> Self {
+    /// Checks the callers of `path` with this API server.
+    pub(super) fn new(connection: Connection, path: &'static str) -> Self {
         let turns = || Semaphore::new(MAX_ASKED);
         let failing = AtomicBool::new(false);
-        Self { connection, known: Mutex::default(), asked: turns(), asked_again: turns(), failing }
+        Self { connection, path, known: Mutex::default(), asked: turns(), asked_again: turns(), failing }
     }
 
-    /// Returns whether the sender of these headers may read `path`.
-    pub(super) async fn of(&self, headers: &HeaderMap, path: &str) -> Verdict {
+    /// Returns the path.
+    pub(super) fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// Returns whether the sender of these headers may read the path.
+    pub(super) async fn of(&self, headers: &HeaderMap) -> Verdict {
+        let path = self.path;
         let Some(token) = bearer(headers) else { return Verdict::Unauthenticated };
         let caller: Caller = Sha256::digest(token).into();
         let known = self.known(&caller);
@@ -106,17 +113,17 @@ impl Access {
             return verdict;
         }
         let late = || Error::Deadline { call: format!("review access to {path} in {PLANE}"), after: DEADLINE };
-        match tokio::time::timeout(DEADLINE, self.ask(token, path)).await.unwrap_or_else(|_| Err(late())) {
+        match tokio::time::timeout(DEADLINE, self.ask(token)).await.unwrap_or_else(|_| Err(late())) {
             Ok(verdict) => {
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("access reviews for /metrics are answered again");
+                    tracing::info!(path, "access reviews are answered again");
                 }
                 self.learn(caller, verdict);
                 verdict
             }
             Err(error) => {
                 if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "access reviews for /metrics are not answered");
+                    tracing::warn!(path, %error, "access reviews are not answered");
                 }
                 // If the operator itself may not ask any more, an earlier permission does not count.
                 let silent = error.class() == Class::Retry;
@@ -125,10 +132,10 @@ impl Access {
         }
     }
 
-    async fn ask(&self, token: &str, path: &str) -> Result<Verdict, Error> {
+    async fn ask(&self, token: &str) -> Result<Verdict, Error> {
         let review = reviews::token(&self.connection, PLANE, token).await?;
         let Some(user) = user(&review) else { return Ok(Verdict::Unauthenticated) };
-        let answer = reviews::access(&self.connection, PLANE, &question(user, path)).await?;
+        let answer = reviews::access(&self.connection, PLANE, &question(user, self.path)).await?;
         // Only an explicit permission counts.
         let status = &answer["status"];
         let allowed = status["allowed"] == true && status["denied"] != true;
@@ -185,6 +192,12 @@ mod tests {
 
     use super::*;
 
+    /// Access with an API server that does not answer.
+    fn unreachable() -> Access {
+        let home = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        Access::new(Connection::new(home).unwrap(), "/metrics")
+    }
+
     fn headers(value: &str) -> HeaderMap {
         [(header::AUTHORIZATION, value.parse().unwrap())].into_iter().collect()
     }
@@ -235,21 +248,21 @@ mod tests {
     /// Unknown callers with made-up tokens kept permitted callers waiting for a review.
     #[tokio::test]
     async fn permitted_caller_beside_unknown_ones_does_not_wait() {
-        let access = Access::new(Connection::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap());
+        let access = unreachable();
         let _strangers = access.asked.acquire_many(MAX_ASKED.try_into().unwrap()).await.unwrap();
         let at = Instant::now().checked_sub(ALLOWED_FOR * 2).unwrap();
         let caller: Caller = Sha256::digest("known").into();
         access.known.lock().unwrap().insert(caller, Known { verdict: Verdict::Allowed, at });
-        let asked = |token: &str| access.of(&headers(&format!("Bearer {token}")), "/metrics").now_or_never();
+        let asked = |token: &str| access.of(&headers(&format!("Bearer {token}"))).now_or_never();
         assert_eq!(asked("stranger"), None, "all reviews are taken");
         let headers = headers("Bearer known");
-        let verdict = tokio::time::timeout(DEADLINE * 2, access.of(&headers, "/metrics")).await.unwrap();
+        let verdict = tokio::time::timeout(DEADLINE * 2, access.of(&headers)).await.unwrap();
         assert_eq!(verdict, Verdict::Allowed, "the API server does not answer");
     }
 
     #[tokio::test]
     async fn permitted_caller_beside_made_up_tokens_is_not_evicted() {
-        let access = Access::new(Connection::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap());
+        let access = unreachable();
         access.learn([255; 32], Verdict::Allowed);
         for guess in 0..2 * MAX_KNOWN {
             let mut caller = [0; 32];

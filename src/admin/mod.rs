@@ -1,6 +1,7 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! `/healthz`, `/readyz`, `/metrics` and `/waiting`.
 
 mod access;
+mod waiting;
 
 use std::{
     net::SocketAddr,
@@ -10,14 +11,16 @@ use std::{
 
 use axum::{
     Router,
-    extract::State,
-    http::{HeaderMap, StatusCode, header},
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
 use tokio_util::sync::CancellationToken;
 
 use self::access::{Access, Verdict};
+pub use self::waiting::WaitingList;
 use crate::{
     io::{
         clients::Connection,
@@ -29,6 +32,9 @@ use crate::{
 
 /// Path of the metrics.
 const METRICS: &str = "/metrics";
+
+/// Path of the list of everything that waits.
+const WAITING: &str = "/waiting";
 
 /// Names in the self-signed certificate: those of the Service in `config/`.
 const NAMES: [&str; 3] =
@@ -70,7 +76,7 @@ pub fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) 
     serve("metrics", at, router, SCRAPERS, stop)
 }
 
-/// Serves `/metrics` over TLS until `stop`, to callers that the API server at `home` permits.
+/// Serves `/metrics` and `/waiting` over TLS until `stop`, each to callers that the API server at `home` permits to get that path.
 ///
 /// The certificate is read from `files`, and read again when they change. Without files, or until they exist, a self-signed
 /// certificate is used, as in controller-runtime. `/readyz` reports missing files and stays ready.
@@ -81,7 +87,7 @@ pub fn serve_metrics_securely(
     at: SocketAddr,
     files: Option<Files>,
     home: Connection,
-    metrics: Metrics,
+    (metrics, waiting): (Metrics, WaitingList),
     health: &Health,
     stop: CancellationToken,
 ) -> Result<(), String> {
@@ -92,23 +98,30 @@ pub fn serve_metrics_securely(
         let entry = health.tenant_watch("metrics certificate".into());
         tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     }
-    let state = Arc::new((metrics, Access::new(home)));
-    let router = Router::new().route(METRICS, get(guarded)).with_state(state);
+    let scrape = Router::new().route(METRICS, get(text)).with_state(metrics);
+    let list = Router::new().route(WAITING, get(waiting::list)).with_state(waiting);
+    let router = guarded(scrape, METRICS, home.clone()).merge(guarded(list, WAITING, home));
     tokio::spawn(server::serve("metrics", listener, Transport::Tls(certificate), router, SCRAPERS, stop));
     Ok(())
 }
 
-async fn guarded(State(state): State<Arc<(Metrics, Access)>>, headers: HeaderMap) -> Response {
-    let (metrics, access) = &*state;
-    match access.of(&headers, METRICS).await {
-        Verdict::Allowed => text(State(metrics.clone())).await.into_response(),
+/// Returns a router that answers only callers who may get `path`.
+fn guarded(router: Router, path: &'static str, home: Connection) -> Router {
+    router.layer(middleware::from_fn_with_state(Arc::new(Access::new(home, path)), permitted))
+}
+
+async fn permitted(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    match access.of(request.headers()).await {
+        Verdict::Allowed => next.run(request).await,
         Verdict::Unauthenticated => (
             StatusCode::UNAUTHORIZED,
             [CLOSE, (header::WWW_AUTHENTICATE, "Bearer")],
             "a valid token of this cluster is required\n",
         )
             .into_response(),
-        Verdict::Forbidden => (StatusCode::FORBIDDEN, [CLOSE], "the user may not get /metrics\n").into_response(),
+        Verdict::Forbidden => {
+            (StatusCode::FORBIDDEN, [CLOSE], format!("the user may not get {}\n", access.path())).into_response()
+        }
         Verdict::Unknown => {
             (StatusCode::SERVICE_UNAVAILABLE, [CLOSE], "the API server does not answer the access review\n")
                 .into_response()

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
@@ -320,6 +321,26 @@ impl Testbed {
     /// Returns the cell of a city.
     pub fn cell(&self, city: &str) -> Result<&ControlPlane> {
         self.cells.get(city).with_context(|| format!("no cell {city}"))
+    }
+
+    /// Writes one kubeconfig with a context for each control plane, of a user with every right. Returns its path.
+    pub fn contexts(&self) -> Result<PathBuf> {
+        let planes = [&self.project, &self.hub].into_iter().chain(self.others.values()).chain(self.cells.values());
+        let mut all = json!({ "apiVersion": "v1", "kind": "Config", "current-context": self.project.name() });
+        for list in ["clusters", "users", "contexts"] {
+            all[list] = json!([]);
+        }
+        for plane in planes {
+            let one: Value = serde_json::from_slice(&fs::read(plane.kubeconfig(&User::Admin))?)?;
+            for list in ["clusters", "users", "contexts"] {
+                let Some(entries) = all[list].as_array_mut() else { continue };
+                let new = one[list].as_array().into_iter().flatten().filter(|entry| !entries.contains(entry)).cloned();
+                entries.extend(new.collect::<Vec<_>>());
+            }
+        }
+        let path = self.dir.join("kubeconfig");
+        fs::write(&path, serde_json::to_string_pretty(&all)?)?;
+        Ok(path)
     }
 
     /// Returns lines `NAME=path` with absolute paths, one for each kubeconfig.

@@ -21,12 +21,14 @@ use serde_json::Value;
 use crate::{
     api::{
         compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
-        meta::{annotation, label},
+        meta::{annotation, condition, label},
         referenced::DataRef,
     },
     io::{shared::share, store::Before},
     plan::{
-        Shared, ownership,
+        Shared,
+        condition::is_true,
+        ownership,
         references::{Reference, annotated, references},
     },
 };
@@ -55,6 +57,8 @@ pub(crate) struct PackedDeployment {
     deleting: bool,
     original: bool,
     waiting: bool,
+    /// True if its condition `Ready` is missing or not True.
+    unready: bool,
     /// Digest of the content that Karmada propagates.
     propagated_digest: u64,
     /// The version at which that content last changed. 0 if unknown.
@@ -130,6 +134,7 @@ impl PackedDeployment {
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
             waiting: deployment.annotations().contains_key(annotation::STRANDED_SINCE),
+            unready: is_unready(&deployment),
             propagated_digest,
             written: 0,
             whole: None,
@@ -197,6 +202,11 @@ impl PackedDeployment {
         self.original
     }
 
+    /// True if its condition `Ready` is missing or not True.
+    pub(crate) fn is_unready(&self) -> bool {
+        self.unready
+    }
+
     /// True if it records since when its original is gone.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting
@@ -253,6 +263,11 @@ impl Deref for PackedWorkload {
     fn deref(&self) -> &Workload {
         &self.rest
     }
+}
+
+fn is_unready(deployment: &WorkloadDeployment) -> bool {
+    let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    !is_true(conditions, condition::READY)
 }
 
 /// Returns a digest of the content that Karmada propagates. A change of it makes Karmada rewrite the deployment's binding.

@@ -12,11 +12,13 @@ mod hub;
 mod projector;
 mod projects;
 mod referenced_data;
+mod waiting;
 mod wiring;
 mod workload;
 
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -48,6 +50,7 @@ use crate::{
             collector::table::Sweep,
             federator::repair,
             referenced_data::resolve::Limits,
+            waiting::{Answer, Query},
         },
     },
     timing::Timing,
@@ -266,6 +269,12 @@ impl ManagementControllers {
             }
             hub.claimed(&namespace, propagation)
         }
+    }
+
+    /// Returns a function that answers requests for what waits in all projects, from the caches.
+    pub fn waiting(&self) -> impl Fn(&Query, Timestamp) -> Result<Answer, String> + Send + Sync + 'static {
+        let ctx = self.ctx.clone();
+        move |query, now| ctx.waiting(query, now)
     }
 
     /// Engages every project that `discovery` lists, and disengages each that is gone. This deletes nothing.

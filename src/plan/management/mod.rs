@@ -22,4 +22,5 @@ pub mod referenced_data;
 mod takeover_tests;
 #[cfg(test)]
 mod unknown_users_tests;
+pub mod waiting;
 pub mod workload;

@@ -1,0 +1,125 @@
+//! Arguments.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Says why a Workload waits, over project, hub and cells.
+///
+/// Exit codes: 0 well, 1 could not ask, 2 wrong arguments, 3 waits for a tenant, 4 waits for the platform, 5 in progress,
+/// 124 timeout.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-compute", bin_name = "kubectl compute", version, disable_help_subcommand = true)]
+pub struct Flags {
+    /// Control planes and output.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// Kubeconfig file. Default: the files in KUBECONFIG, else ~/.kube/config.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the project's control plane. Default: the current context.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace in the project. Default: that of the context.
+    #[arg(long, short, global = true, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Context of the hub. Without it, only the project is read.
+    #[arg(long, global = true, value_name = "NAME", env = "COMPUTE_HUB_CONTEXT")]
+    pub hub_context: Option<String>,
+    /// Context of a cell, by the name of its Cluster. Default: Karmada's proxy on the hub.
+    #[arg(long = "cell-context", global = true, value_name = "CLUSTER=NAME", value_parser = cell_context)]
+    pub cell_contexts: Vec<(String, String)>,
+    /// Form of the output.
+    #[arg(long, short, global = true, value_name = "FORM", default_value = "text")]
+    pub output: Form,
+    /// Colours in the output. `auto`: on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: When,
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// When the output has colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// A command.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Follow a Workload or a WorkloadDeployment from its project to its cells, to the first broken link.
+    Trace(Trace),
+    /// List what waits in all projects, one line for each cause.
+    Waiting(Waiting),
+}
+
+/// Arguments of `trace`.
+#[derive(Clone, Debug, Args)]
+pub struct Trace {
+    /// The object: `workload/NAME`, `wd/NAME`, or the kind and the name as two words.
+    #[arg(value_name = "KIND/NAME", num_args = 1..=2, required = true)]
+    pub object: Vec<String>,
+}
+
+/// Arguments of `waiting`.
+#[derive(Clone, Debug, Args)]
+pub struct Waiting {
+    /// List the objects that wait for this reason.
+    #[arg(value_name = "REASON")]
+    pub reason: Option<String>,
+    /// Only objects of this city.
+    #[arg(long, value_name = "CODE")]
+    pub city: Option<String>,
+    /// Only objects of this project.
+    #[arg(long, value_name = "NAME")]
+    pub project: Option<String>,
+    /// List objects, also without a reason.
+    #[arg(long)]
+    pub objects: bool,
+    /// List all objects, not only the first hundred.
+    #[arg(long)]
+    pub all: bool,
+    /// Address of the manager's metrics port, such as https://localhost:8443. Default: a port-forward by kubectl.
+    #[arg(long, value_name = "URL", env = "COMPUTE_MANAGER_URL")]
+    pub manager_url: Option<String>,
+    /// File with the token for the manager. Default: the token of the context.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Context of the cluster in which the manager runs. Default: the project's.
+    #[arg(long, value_name = "NAME", env = "COMPUTE_MANAGER_CONTEXT")]
+    pub manager_context: Option<String>,
+    /// Namespace of the manager.
+    #[arg(long, value_name = "NAME", default_value = "compute-system")]
+    pub manager_namespace: String,
+}
+
+fn cell_context(text: &str) -> Result<(String, String), String> {
+    let (cluster, context) = text.split_once('=').ok_or("must be CLUSTER=CONTEXT")?;
+    if cluster.is_empty() || context.is_empty() {
+        return Err("must be CLUSTER=CONTEXT".to_owned());
+    }
+    Ok((cluster.to_owned(), context.to_owned()))
+}

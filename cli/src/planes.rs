@@ -1,0 +1,88 @@
+//! Control planes, by the contexts of a kubeconfig.
+
+use std::{collections::BTreeMap, path::Path};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use crate::{flags::Global, seen::words};
+
+/// Clients of the control planes that a command reads.
+pub struct Planes {
+    /// Name of the project's context.
+    pub context: String,
+    /// Namespace in the project.
+    pub namespace: String,
+    /// The project.
+    pub project: Client,
+    /// The hub, if its context is known.
+    pub hub: Option<Client>,
+    hub_config: Option<Config>,
+    cells: BTreeMap<String, Client>,
+}
+
+/// Reads the kubeconfig that the flags name.
+///
+/// # Errors
+/// One line for the user.
+pub fn kubeconfig(path: Option<&Path>) -> Result<Kubeconfig, String> {
+    let read = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    read.map_err(|error| format!("the kubeconfig cannot be read: {}", words(&error)))
+}
+
+/// Returns the settings of a context; the current one by default.
+///
+/// # Errors
+/// One line for the user.
+pub async fn config(kubeconfig: &Kubeconfig, context: Option<&str>) -> Result<Config, String> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await;
+    config.map_err(|error| match context {
+        Some(context) => format!("context {context} cannot be used: {}", words(&error)),
+        None => format!("the current context cannot be used: {}", words(&error)),
+    })
+}
+
+fn client(mut config: Config) -> Result<Client, String> {
+    // A person waits. What failed is said, and not tried again for minutes.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| words(&error))
+}
+
+impl Planes {
+    /// Makes the clients.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn of(flags: &Global) -> Result<Self, String> {
+        let kubeconfig = kubeconfig(flags.kubeconfig.as_deref())?;
+        let config_of = async |name: &str| config(&kubeconfig, Some(name)).await;
+        let project = config(&kubeconfig, flags.context.as_deref()).await?;
+        let namespace = flags.namespace.clone().unwrap_or_else(|| project.default_namespace.clone());
+        let context = flags.context.clone().or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
+        let hub_config = match flags.hub_context.as_deref() {
+            Some(name) => Some(config_of(name).await?),
+            None => None,
+        };
+        let mut cells = BTreeMap::new();
+        for (cluster, name) in &flags.cell_contexts {
+            cells.insert(cluster.clone(), client(config_of(name).await?)?);
+        }
+        let hub = hub_config.clone().map(client).transpose()?;
+        Ok(Self { context, namespace, project: client(project)?, hub, hub_config, cells })
+    }
+
+    /// Returns the client of a cell: by its own context, else through Karmada's proxy on the hub. `None` without both.
+    pub fn cell(&self, cluster: &str) -> Option<Client> {
+        if let Some(cell) = self.cells.get(cluster) {
+            return Some(cell.clone());
+        }
+        let mut config = self.hub_config.clone()?;
+        let base = config.cluster_url.to_string();
+        let path = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy", base.trim_end_matches('/'));
+        config.cluster_url = path.parse().ok()?;
+        client(config).ok()
+    }
+}

@@ -1,0 +1,489 @@
+//! Judges what the control planes show: the way of each deployment, and its first broken link.
+//!
+//! The reason is the one that the operator reports in the conditions. What the hub shows is judged by the function that writes
+//! the condition, so a change that the operator has not reported yet is visible too.
+
+use std::collections::BTreeMap;
+
+use compute_operator::{
+    api::{
+        compute::{Condition, ConditionStatus, Instance, WorkloadDeployment},
+        meta::condition,
+        names::{self, CityCode},
+        reason::{Class, Reason, WaitsFor},
+        user_list::UserName,
+    },
+    plan::{
+        condition::find,
+        management::{
+            federator::diagnosis::{Delivery, Evidence, Karmada, diagnose},
+            observed::{
+                facts::{AttachedBinding, SharedCompanion},
+                phase::Phase,
+            },
+        },
+    },
+};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use super::facts::{Deployment, Facts};
+use crate::{exit::Exit, screen::Mark, seen::Seen};
+
+/// A link of the way from the project to the cell and back, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Link {
+    /// Workload and deployment in the project.
+    Project,
+    /// ConfigMaps and Secrets that are copied.
+    Data,
+    /// The copy on the hub.
+    Hub,
+    /// The policy that sends it to its city.
+    Policy,
+    /// Karmada's binding to a cluster.
+    Binding,
+    /// The deployment on the cell.
+    Cell,
+    /// Networks, quota and data of the Instances.
+    Gates,
+    /// The Instances.
+    Instances,
+    /// The Instances as the project shows them.
+    Shown,
+}
+
+impl Link {
+    /// All links in their order.
+    pub const ALL: [Self; 9] = [
+        Self::Project,
+        Self::Data,
+        Self::Hub,
+        Self::Policy,
+        Self::Binding,
+        Self::Cell,
+        Self::Gates,
+        Self::Instances,
+        Self::Shown,
+    ];
+
+    /// Returns the link that a reason is about.
+    pub fn of(reason: &Reason) -> Self {
+        match reason {
+            Reason::HubUnavailable
+            | Reason::HubRefused
+            | Reason::HubNamespaceTerminating
+            | Reason::HubCopyHeld
+            | Reason::RateLimited => Self::Hub,
+            Reason::NoClusterForCity
+            | Reason::ClaimedByAnotherPolicy
+            | Reason::CityLabelLost
+            | Reason::DrainWaiting => Self::Policy,
+            Reason::ClusterNotReady | Reason::NotApplied => Self::Cell,
+            Reason::HandOverWaits | Reason::InstancesNotShown | Reason::NotWrittenBack => Self::Shown,
+            Reason::ProjectRefused | Reason::Pending => Self::Project,
+            reason => match reason.class() {
+                Class::Placement => Self::Project,
+                Class::Source => Self::Data,
+                Class::Delivery => Self::Binding,
+                Class::Network | Class::Quota | Class::Data => Self::Gates,
+                Class::Success | Class::Progress | Class::Instance | Class::Event | Class::Foreign => Self::Instances,
+            },
+        }
+    }
+
+    /// Returns the name of the link on the screen.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Project => "project",
+            Self::Data => "data",
+            Self::Hub => "hub",
+            Self::Policy => "policy",
+            Self::Binding => "binding",
+            Self::Cell => "cell",
+            Self::Gates => "gates",
+            Self::Instances => "instances",
+            Self::Shown => "shown",
+        }
+    }
+}
+
+/// State of one link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// The link.
+    pub link: Link,
+    /// Its state.
+    pub mark: Mark,
+    /// What is there.
+    pub text: String,
+}
+
+/// What something waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Broken {
+    /// The first broken link.
+    pub link: Link,
+    /// The reason, as the operator reports it.
+    pub reason: String,
+    /// Who has to act. `None` if something is in progress and nobody has to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// Time since which it has been so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The message.
+    pub message: String,
+    /// True if only the hub shows it, and the operator has not reported it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreported: bool,
+}
+
+/// The way of one deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Way {
+    /// Name of the deployment.
+    pub deployment: String,
+    /// Code of its city.
+    pub city: String,
+    /// Number of ready Instances.
+    pub ready: i32,
+    /// Number of wanted Instances.
+    pub desired: i32,
+    /// Clusters that it is bound to.
+    pub clusters: Vec<String>,
+    /// The links.
+    pub steps: Vec<Step>,
+    /// The first broken link. `None` if all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<Broken>,
+}
+
+/// Result of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trace {
+    /// Time of the reads.
+    pub time: Timestamp,
+    /// Context of the project.
+    pub context: String,
+    /// Namespace in the project.
+    pub namespace: String,
+    /// Name of the Workload.
+    pub workload: String,
+    /// Generation of the Workload, and the one that its deployments were made from.
+    pub generation: Option<(i64, Option<i64>)>,
+    /// What the Workload itself waits for, if none of its deployments says more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<Broken>,
+    /// Why the Workload or its deployments cannot be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<String>,
+    /// The ways of its deployments.
+    pub ways: Vec<Way>,
+}
+
+impl Trace {
+    /// Judges what the control planes show.
+    pub fn of(facts: &Facts) -> Self {
+        let ways: Vec<Way> = match &facts.deployments {
+            Seen::Found(all) => all.iter().map(|deployment| Way::of(deployment, facts)).collect(),
+            _ => Vec::new(),
+        };
+        let workload = facts.workload.found();
+        let status = workload.and_then(|workload| workload.status.as_ref());
+        let generation = workload.and_then(|workload| {
+            Some((workload.metadata.generation?, status.and_then(|status| status.observed_generation)))
+        });
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        let own = workload.and_then(|_| not_ready(conditions, &WORKLOAD));
+        let broken = own.filter(|_| ways.iter().all(|way| way.broken.is_none()));
+        let kind = |seen: &str| format!("{seen} {}/{}", facts.namespace, facts.name);
+        let hidden = match (&facts.workload, &facts.deployments) {
+            (Seen::Found(_), Seen::Found(_)) => None,
+            (Seen::Absent, _) => Some(format!("{} does not exist", kind("Workload"))),
+            (Seen::Unserved, _) => Some("the project does not serve Workloads: its definitions are missing".to_owned()),
+            (_, Seen::Absent) => Some(format!("{} does not exist", kind("WorkloadDeployment"))),
+            // The deployment that was asked for says enough.
+            (_, Seen::Found(_)) => None,
+            (Seen::Found(_), seen) => seen.hidden().map(|why| format!("its deployments: {why}")),
+            (seen, _) => seen.hidden().map(|why| format!("{}: {why}", kind("Workload"))),
+        };
+        Self {
+            time: facts.now,
+            context: facts.context.clone(),
+            namespace: facts.namespace.clone(),
+            workload: facts.name.clone(),
+            generation,
+            broken,
+            hidden,
+            ways,
+        }
+    }
+
+    /// Returns the worst thing that anything waits for: with the highest rank, and of equal ones the oldest.
+    pub fn worst(&self) -> Option<(&Broken, Option<&Way>)> {
+        let of_ways = self.ways.iter().filter_map(|way| Some((way.broken.as_ref()?, Some(way))));
+        let all = of_ways.chain(self.broken.as_ref().map(|broken| (broken, None)));
+        let weight = |broken: &Broken| {
+            let reason = Reason::from(&*broken.reason);
+            (broken.waits_for.is_some(), reason.rank(), std::cmp::Reverse(broken.since))
+        };
+        all.max_by_key(|(broken, _)| weight(broken))
+    }
+
+    /// Returns the exit code.
+    pub fn exit(&self) -> Exit {
+        match self.worst() {
+            None if self.hidden.is_some() => Exit::CouldNotAsk,
+            None => Exit::Well,
+            Some((broken, _)) => match broken.waits_for.as_deref() {
+                Some("tenant") => Exit::Tenant,
+                Some(_) => Exit::Platform,
+                None => Exit::InProgress,
+            },
+        }
+    }
+}
+
+/// Conditions of a deployment, in the order in which they explain why it is not ready.
+const DEPLOYMENT: [&str; 5] = [
+    condition::READY,
+    condition::FEDERATED,
+    condition::REFERENCED_DATA_READY,
+    condition::AVAILABLE,
+    condition::REPLICAS_READY,
+];
+
+/// Conditions of a Workload, likewise.
+const WORKLOAD: [&str; 2] = [condition::READY, condition::AVAILABLE];
+
+/// Returns why an object is not ready, by the first of its conditions that is not True. `Ready` alone decides if it is there: the
+/// Go operator writes the others only.
+fn not_ready(conditions: &[Condition], types: &[&str]) -> Option<Broken> {
+    let listed: Vec<&Condition> = types.iter().filter_map(|type_| find(conditions, type_)).collect();
+    if listed.is_empty() {
+        let message = "the operator has not reported about it yet".to_owned();
+        return Some(Broken::new(&Reason::Pending, None, message));
+    }
+    let decisive = if listed[0].type_ == condition::READY { &listed[..1] } else { &listed[..] };
+    let failing = decisive.iter().find(|condition| condition.status != ConditionStatus::True)?;
+    Some(Broken::new(&failing.reason(), Some(failing.last_transition_time.0), failing.message.clone()))
+}
+
+impl Broken {
+    fn new(reason: &Reason, since: Option<Timestamp>, message: String) -> Self {
+        let progresses = matches!(reason.class(), Class::Progress | Class::Success);
+        let waits_for = (!progresses).then(|| reason.waits_for().label().to_owned());
+        let link = Link::of(reason);
+        Self { link, reason: reason.as_str().to_owned(), waits_for, since, message, unreported: false }
+    }
+
+    /// True if a tenant has to act.
+    pub fn is_of_tenant(&self) -> bool {
+        self.waits_for.as_deref() == Some(WaitsFor::Tenant.label())
+    }
+}
+
+impl Way {
+    fn of(deployment: &Deployment, facts: &Facts) -> Self {
+        let object = &deployment.object;
+        let status = object.status.clone().unwrap_or_default();
+        let reported = not_ready(&status.conditions, &DEPLOYMENT);
+        let live = live(deployment, facts);
+        let broken = match (reported, live) {
+            // The hub is ahead of the report, or it has already recovered: the report names what the user sees.
+            (Some(reported), Some(live)) if reported.waits_for.is_none() => {
+                Some(Broken { unreported: reported.reason != live.reason, since: None, ..live })
+            }
+            (Some(reported), _) => Some(reported),
+            (None, Some(live)) => Some(Broken { unreported: true, ..live }),
+            (None, None) => None,
+        };
+        let binding = deployment.binding.found();
+        let desired = i32::try_from(object.spec.desired_replicas()).unwrap_or(i32::MAX);
+        let mut way = Self {
+            deployment: object.name_any(),
+            city: object.spec.city_code.clone(),
+            ready: status.ready_replicas,
+            desired,
+            clusters: binding.map(|binding| binding.clusters.to_vec()).unwrap_or_default(),
+            steps: Vec::new(),
+            broken,
+        };
+        way.steps = Link::ALL.into_iter().map(|link| way.step(link, deployment, facts)).collect();
+        way
+    }
+
+    fn step(&self, link: Link, deployment: &Deployment, facts: &Facts) -> Step {
+        let (hidden, text) = text(link, self, deployment, facts);
+        let mark = match &self.broken {
+            Some(broken) if broken.link == link => Mark::Broken,
+            Some(broken) if broken.link < link => Mark::Later,
+            _ if hidden => Mark::Unseen,
+            _ => Mark::Well,
+        };
+        Step { link, mark, text }
+    }
+}
+
+/// Judges what the hub shows now. `None` if it is not visible, or if everything has been delivered.
+fn live(deployment: &Deployment, facts: &Facts) -> Option<Broken> {
+    let copy = deployment.copy.found()?;
+    let clusters = facts.clusters.found()?;
+    if deployment.policy.hidden().or_else(|| deployment.binding.hidden()).is_some() {
+        return None;
+    }
+    let city = CityCode::parse(&deployment.object.spec.city_code).ok()?;
+    let parent = names::deployment_binding(&copy.name_any());
+    let binding = deployment.binding.found();
+    let goes_to = binding.map_or(&[][..], |binding| &binding.clusters);
+    let user = UserName::new(&facts.namespace, &deployment.object.name_any());
+    let (mut attached, mut companions) = (BTreeMap::new(), BTreeMap::new());
+    for (data_ref, companion) in &deployment.companions {
+        if companion.facts.hidden().or_else(|| companion.binding.hidden()).is_some() {
+            return None;
+        }
+        if let Some(facts) = companion.binding.found() {
+            attached.insert(data_ref.clone(), AttachedBinding::of(facts, &parent, goes_to));
+        }
+        if let Some(facts) = companion.facts.found() {
+            companions.insert(data_ref.clone(), SharedCompanion::of(facts, &user, None));
+        }
+    }
+    let of_city = clusters.iter().filter(|(name, facts)| goes_to.contains(name) || facts.city.as_ref() == Some(&city));
+    let policy = deployment.policy.found();
+    let karmada = Karmada {
+        policy_lives: policy.is_some_and(|policy| policy.managed),
+        policy_trouble: None,
+        phase: policy.map_or(Phase::Dependencies, |policy| policy.phase),
+        written: None,
+        binding: binding.cloned(),
+        attached,
+        clusters: of_city.map(|(name, facts)| (name.clone(), facts.clone())).collect(),
+        drain_waits: None,
+    };
+    let last_delivery = deployment.object.status.as_ref().and_then(|status| status.last_delivery.as_ref());
+    let evidence = Evidence {
+        copy,
+        city: &city,
+        karmada: &karmada,
+        companions: &companions,
+        last_delivery: last_delivery.filter(|delivery| copy.uid().as_deref() == Some(&delivery.copy_uid)),
+        behind: false,
+    };
+    match diagnose(&evidence) {
+        Delivery::Blocked { cause, .. } => Some(Broken::new(&cause.reason, None, cause.message)),
+        Delivery::Delivered { .. } => None,
+    }
+}
+
+/// Returns what a link shows, and whether it is hidden.
+fn text(link: Link, way: &Way, deployment: &Deployment, facts: &Facts) -> (bool, String) {
+    let hidden = |why: String| (true, why);
+    let shown = |text: String| (false, text);
+    let object = &deployment.object;
+    match link {
+        Link::Project => {
+            let generation = object.metadata.generation.unwrap_or_default();
+            shown(format!("WorkloadDeployment {}/{}, generation {generation}", facts.namespace, way.deployment))
+        }
+        Link::Data => data(deployment),
+        Link::Hub => match (&deployment.copy, &deployment.hub_namespace) {
+            (Seen::Found(_), Some(namespace)) => shown(format!("WorkloadDeployment {namespace}/{}", way.deployment)),
+            (seen, namespace) if seen.is_absent() => {
+                let namespace = namespace.as_deref().unwrap_or("its namespace");
+                shown(format!("no copy in {namespace}"))
+            }
+            (seen, _) => hidden(seen.hidden().unwrap_or_default()),
+        },
+        Link::Policy => match &deployment.policy {
+            Seen::Found(policy) => shown(format!("PropagationPolicy {}", policy.name)),
+            seen if seen.is_absent() => shown("no PropagationPolicy for the city".to_owned()),
+            seen => hidden(seen.hidden().unwrap_or_default()),
+        },
+        Link::Binding => match &deployment.binding {
+            Seen::Found(_) if way.clusters.is_empty() => {
+                shown(format!("ResourceBinding {}, on no cluster", names::deployment_binding(&way.deployment)))
+            }
+            Seen::Found(_) => {
+                let on = way.clusters.join(", ");
+                shown(format!("ResourceBinding {} on {on}", names::deployment_binding(&way.deployment)))
+            }
+            seen if seen.is_absent() => shown("no ResourceBinding".to_owned()),
+            seen => hidden(seen.hidden().unwrap_or_default()),
+        },
+        Link::Cell => cell(way, deployment, facts),
+        Link::Gates => gates(deployment),
+        Link::Instances => shown(format!("{} of {} ready", way.ready, way.desired)),
+        Link::Shown => match &deployment.instances {
+            Seen::Found(all) => shown(format!("{} in the project", all.len())),
+            seen => hidden(seen.hidden().unwrap_or_else(|| "none in the project".to_owned())),
+        },
+    }
+}
+
+fn data(deployment: &Deployment) -> (bool, String) {
+    let references = compute_operator::plan::references::references(&deployment.object.spec.template.spec);
+    if references.is_empty() {
+        return (false, "it refers to none".to_owned());
+    }
+    let names: Vec<String> = references.iter().map(|reference| reference.data_ref.to_string()).collect();
+    (false, names.join(", "))
+}
+
+fn cell(way: &Way, deployment: &Deployment, facts: &Facts) -> (bool, String) {
+    if way.clusters.is_empty() {
+        return (false, "none yet".to_owned());
+    }
+    let mut is_hidden = false;
+    let parts = way.clusters.iter().map(|name| {
+        let cluster = facts.clusters.found().and_then(|all| all.get(name));
+        let state = match cluster.map(|cluster| &cluster.ready) {
+            Some(Ok(())) => String::new(),
+            Some(Err(why)) => format!(", not ready: {why}"),
+            None => ", which is no Cluster of the hub".to_owned(),
+        };
+        let seen = match deployment.cells.get(name) {
+            Some(Seen::Found(of_cell)) => reported(of_cell),
+            Some(seen) if seen.is_absent() => "has no such deployment".to_owned(),
+            Some(seen) => {
+                is_hidden = true;
+                seen.hidden().unwrap_or_default()
+            }
+            None => String::new(),
+        };
+        format!("{name}{state}: {seen}")
+    });
+    let text = parts.collect::<Vec<_>>().join("; ");
+    (is_hidden, text)
+}
+
+/// Returns what the cell's deployment says of its manager.
+fn reported(of_cell: &WorkloadDeployment) -> String {
+    let reported = of_cell.status.as_ref().is_some_and(|status| !status.conditions.is_empty());
+    if reported { "has it".to_owned() } else { "has it, and its manager has not reported about it".to_owned() }
+}
+
+fn gates(deployment: &Deployment) -> (bool, String) {
+    let Some(instances) = deployment.instances.found() else { return (true, "not visible".to_owned()) };
+    let shut: Vec<&Instance> = instances.iter().filter(|instance| !open_gates(instance).is_empty()).collect();
+    match shut.first() {
+        None => (false, "open".to_owned()),
+        Some(first) => {
+            let names = open_gates(first).join(", ");
+            (false, format!("{} of {} Instances wait for {names}", shut.len(), instances.len()))
+        }
+    }
+}
+
+/// Returns the gates that an Instance still has.
+fn open_gates(instance: &Instance) -> Vec<String> {
+    let gates = instance.spec.controller.iter().flat_map(|controller| &controller.scheduling_gates);
+    gates.map(|gate| gate.name.clone()).collect()
+}

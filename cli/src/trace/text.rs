@@ -1,0 +1,90 @@
+//! The trace on a screen.
+
+use std::fmt::Write as _;
+
+use super::judge::{Broken, Step, Trace, Way};
+use crate::screen::{Mark, Screen, age};
+
+/// Returns the text of a trace.
+pub fn text(trace: &Trace, screen: Screen) -> String {
+    let mut text = head(trace, screen);
+    if let Some(hidden) = &trace.hidden {
+        let _ = writeln!(text, "{} {hidden}", screen.sign(Mark::Unseen));
+    }
+    if let Some(broken) = &trace.broken {
+        let _ = writeln!(text, "\n{} {}", screen.sign(Mark::Broken), line(broken, trace, screen));
+        let _ = writeln!(text, "    {}", screen.cut(&broken.message));
+    }
+    for way in &trace.ways {
+        text.push('\n');
+        text.push_str(&way_text(way, trace, screen));
+    }
+    text
+}
+
+/// Returns the title, and the sentence that says who has to act.
+fn head(trace: &Trace, screen: Screen) -> String {
+    let mut title = format!("Workload {}/{}", trace.namespace, trace.workload);
+    if !trace.context.is_empty() {
+        let _ = write!(title, " · project {}", trace.context);
+    }
+    if let Some((generation, seen)) = trace.generation {
+        let seen = seen.map_or_else(|| "not seen yet".to_owned(), |seen| format!("seen {seen}"));
+        let _ = write!(title, " · generation {generation}, {seen}");
+    }
+    let verdict = match trace.worst() {
+        _ if trace.hidden.is_some() && trace.ways.is_empty() && trace.broken.is_none() => "NOT VISIBLE".to_owned(),
+        None => "READY".to_owned(),
+        Some((broken, _)) => match broken.since {
+            Some(since) => format!("NOT READY for {}", age(since, trace.time)),
+            None => "NOT READY".to_owned(),
+        },
+    };
+    let mut text = format!("{title} · {}\n", screen.strong(&verdict));
+    if let Some((broken, way)) = trace.worst() {
+        let place = way.map_or_else(String::new, |way| format!(" in {}", way.city));
+        let who = match &broken.waits_for {
+            Some(who) => format!("Waits for the {}: {}{place}.", who.to_uppercase(), broken.reason),
+            None => format!("In progress: {}{place}. Nobody has to act.", broken.reason),
+        };
+        let _ = writeln!(text, "{who}");
+    }
+    text
+}
+
+fn way_text(way: &Way, trace: &Trace, screen: Screen) -> String {
+    let (mark, folded) = match &way.broken {
+        None => (Mark::Well, true),
+        Some(broken) if broken.waits_for.is_none() => (Mark::Later, false),
+        Some(_) => (Mark::Broken, false),
+    };
+    let count = format!("{}/{}", way.ready, way.desired);
+    let title = format!("{}  {}  {count}", screen.strong(&way.city), way.deployment);
+    if folded {
+        let marks = way.steps.iter().map(|step| format!("{} {}", step.link.name(), screen.sign(step.mark)));
+        let marks: Vec<String> = marks.collect();
+        return format!("{} {title}   {}\n", screen.sign(mark), marks.join("  "));
+    }
+    let mut text = format!("{} {title}\n", screen.sign(mark));
+    for step in &way.steps {
+        let _ = writeln!(text, "  {}", step_text(step, screen));
+        if let Some(broken) = way.broken.as_ref().filter(|_| step.mark == Mark::Broken) {
+            let _ = writeln!(text, "    {}   <- FIRST BROKEN LINK", line(broken, trace, screen));
+            let _ = writeln!(text, "    {}", broken.message);
+            if broken.unreported {
+                let _ = writeln!(text, "    The hub shows it now. The operator has not reported it.");
+            }
+        }
+    }
+    text
+}
+
+fn step_text(step: &Step, screen: Screen) -> String {
+    format!("{} {:<10}{}", screen.sign(step.mark), step.link.name(), step.text)
+}
+
+/// Returns the reason with its age.
+fn line(broken: &Broken, trace: &Trace, screen: Screen) -> String {
+    let since = broken.since.map_or_else(String::new, |since| format!("  since {}", age(since, trace.time)));
+    format!("{}{since}", screen.strong(&broken.reason))
+}
