@@ -142,8 +142,8 @@ fn serve_metrics(
     match &server.serving {
         Serving::Plain => admin::serve_metrics(server.at, metrics.clone(), stop.clone()),
         Serving::Secure(files) => {
-            let served = (metrics.clone(), waiting.clone());
-            admin::serve_metrics_securely(server.at, files.clone(), local, served, health, stop.clone())
+            let content = (metrics.clone(), waiting.clone());
+            admin::serve_metrics_securely(server.at, files.clone(), local, content, health, stop.clone())
         }
     }
 }

@@ -81,7 +81,8 @@ impl Screen {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
-        table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+        let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        lines.join("\n") + "\n"
     }
 
     /// Cuts a line without colours at the width of the terminal.

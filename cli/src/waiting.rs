@@ -1,6 +1,6 @@
 //! `waiting`: what waits in all projects, and who has to act. The manager answers from its caches.
 
-use std::{io::Write, path::Path, process::Stdio, time::Duration};
+use std::{fmt::Write as _, io::Write, path::Path, process::Stdio, time::Duration};
 
 use compute_operator::plan::management::waiting::{Answer, MAX_LIMIT, Query, Waiting};
 use jiff::Timestamp;
@@ -62,13 +62,12 @@ async fn ask(global: &flags::Global, args: &flags::Waiting) -> Result<Answer, St
     let context = args.manager_context.as_deref().or(global.context.as_deref());
     let home = planes::config(&kubeconfig, context).await?;
     // Ends with this command.
-    let (_forward, url) = match &args.manager_url {
-        Some(url) => (None, url.clone()),
-        None => {
-            let pod = leader(home.clone(), &args.manager_namespace).await?;
-            let (forward, port) = forward(global, context, &args.manager_namespace, &pod).await?;
-            (Some(forward), format!("https://localhost:{port}"))
-        }
+    let (_forward, url) = if let Some(url) = &args.manager_url {
+        (None, url.clone())
+    } else {
+        let pod = leader(home.clone(), &args.manager_namespace).await?;
+        let (forward, port) = forward(global, context, &args.manager_namespace, &pod).await?;
+        (Some(forward), format!("https://localhost:{port}"))
     };
     let client = client(home, &url, args.token_file.as_deref())?;
     let mut query = Query {
@@ -186,19 +185,20 @@ fn text(answer: &Answer, objects: bool, screen: Screen) -> String {
         if objects { objects_text(&answer.objects, answer.time, screen) } else { causes_text(answer, screen) };
     let waiting: usize = answer.causes.iter().map(|cause| cause.objects).sum();
     let projects = answer.projects;
-    text.push_str(&match waiting {
-        0 => format!("Nothing waits: {} deployments in {projects} projects.\n", answer.deployments),
-        _ => format!(
-            "{waiting} objects wait. The manager serves {} deployments in {projects} projects.\n",
+    let _ = match waiting {
+        0 => writeln!(text, "Nothing waits: {} deployments in {projects} projects.", answer.deployments),
+        _ => writeln!(
+            text,
+            "{waiting} objects wait. The manager serves {} deployments in {projects} projects.",
             answer.deployments
         ),
-    });
+    };
     if objects && answer.next.is_some() {
         text.push_str("These are the first of them: --all lists the others too.\n");
     }
     if !answer.incomplete.is_empty() {
         let names: Vec<&str> = answer.incomplete.iter().map(|name| name.as_str()).collect();
-        text.push_str(&format!("Not complete for {}: the manager cannot read everything there.\n", names.join(", ")));
+        let _ = writeln!(text, "Not complete for {}: the manager cannot read everything there.", names.join(", "));
     }
     text
 }

@@ -41,6 +41,7 @@ const COMMON: &[u8] = include_bytes!("deployment_common.json");
 type FieldSets = [Option<Arc<str>>];
 
 /// A packed deployment.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub(crate) struct PackedDeployment {
     /// The deployment without its shared parts, as compressed JSON.
     text: Box<[u8]>,

@@ -251,25 +251,26 @@ fn causes(objects: &[Waiting]) -> Vec<Cause> {
         let key = (&object.waits_for, &object.reason, &object.city, &object.clusters);
         groups.entry(key).or_default().push(object);
     }
-    let cause = |((waits_for, reason, city, clusters), of): (
-        (&String, &String, &Option<String>, &Vec<String>),
-        Vec<&Waiting>,
-    )| {
-        let projects: BTreeSet<_> = of.iter().map(|waiting| &waiting.place.project).collect();
-        let oldest = of.iter().map(|waiting| waiting.since).min().unwrap_or(Timestamp::UNIX_EPOCH);
-        Cause {
-            waits_for: waits_for.clone(),
-            reason: reason.clone(),
-            city: city.clone(),
-            clusters: clusters.clone(),
-            projects: projects.len(),
-            objects: of.len(),
-            oldest,
-        }
-    };
-    let mut causes: Vec<Cause> = groups.into_iter().map(cause).collect();
+    let mut causes: Vec<Cause> = groups.into_values().filter_map(|group| Cause::of(&group)).collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.objects));
     causes
+}
+
+impl Cause {
+    /// Returns the row of objects with the same cause. `None` without objects.
+    fn of(group: &[&Waiting]) -> Option<Self> {
+        let first = group.first()?;
+        let projects: BTreeSet<_> = group.iter().map(|waiting| &waiting.place.project).collect();
+        Some(Self {
+            waits_for: first.waits_for.clone(),
+            reason: first.reason.clone(),
+            city: first.city.clone(),
+            clusters: first.clusters.clone(),
+            projects: projects.len(),
+            objects: group.len(),
+            oldest: group.iter().map(|waiting| waiting.since).min()?,
+        })
+    }
 }
 
 /// Returns the text of a place that continues an answer.
