@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod beds;
+pub mod command;
 pub mod example_app;
 pub mod optional;
 pub mod projects;

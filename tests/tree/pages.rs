@@ -11,7 +11,7 @@ use compute_operator::timing::Timing;
 use super::{production, root, rust_files};
 
 /// Directories of the files that pages cite, from the root of the tree.
-const TREES: [&str; 7] = ["benches/", "config/", "crds/", "docs/", "e2e/", "src/", "tests/"];
+const TREES: [&str; 8] = ["benches/", "cli/", "config/", "crds/", "docs/", "e2e/", "src/", "tests/"];
 
 /// Layers of the files that pages cite without `src/`.
 const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
@@ -112,10 +112,11 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 31] = [
+const RUN: [(&str, By); 35] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
+    ("cargo build --release --package kubectl-compute", Hand("cli/Cargo.toml", "name = \"kubectl-compute\"")),
     ("cargo demo", File("tests/it/demo.rs", "testbed::demo::{Args, Step, run}")),
     ("cargo run -- --server-config config/overlays/dev/config.yaml", File("tests/it/overlays/dev.rs", "config.yaml")),
     ("cargo run -- crds", Hand("src/main.rs", "fn write_crds")),
@@ -134,6 +135,12 @@ const RUN: [(&str, By); 31] = [
         File(OVERLAYS, "compute-manager\", None"),
     ),
     ("kubectl --kubeconfig HUB apply --server-side --filename -", File(OVERLAYS, "\"hub-cell\"")),
+    ("kubectl compute trace", File("tests/it/command.rs", "[\"trace\"")),
+    ("kubectl compute waiting", File("tests/it/command.rs", "[\"waiting\"")),
+    (
+        "kubectl create clusterrolebinding compute-waiting-reader",
+        File("tests/it/command.rs", "\"name\": \"compute-waiting-reader\""),
+    ),
     ("kubectl create clusterrolebinding compute-metrics-reader", File(SERVED, "as_the_page_has_it_typed")),
     ("kubectl label namespace monitoring metrics=enabled", File(SERVED, "as_the_page_has_it_typed")),
     (

@@ -1,0 +1,132 @@
+//! `kubectl compute`, as its users start it, and the question whether all sources of a reason agree.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use compute_operator::api::reason::Reason;
+use kube::Client;
+use kubectl_compute::exit::Exit;
+use serde_json::{Value, json};
+use testbed::{bed::Testbed, control_plane::free_port, manifests, pki::User};
+
+use super::{condition, eventually, get, readers::account};
+
+/// Runs the command. Returns its exit code and its output, or its error.
+pub async fn run(args: &[&str]) -> (Exit, String) {
+    let args: Vec<OsString> = ["kubectl-compute"].iter().chain(args).map(OsString::from).collect();
+    let run = move || {
+        let (mut out, mut problems) = (Vec::new(), Vec::new());
+        let exit = kubectl_compute::start(args, &mut out, &mut problems);
+        (exit, String::from_utf8([out, problems].concat()).unwrap())
+    };
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// Port of a manager that serves its metrics and its list to permitted callers.
+#[derive(Clone, Copy)]
+pub struct SecurePort(u16);
+
+impl SecurePort {
+    pub fn free() -> Self {
+        Self(free_port().unwrap())
+    }
+
+    /// Returns the lines of the manager's config file.
+    pub fn config(self) -> String {
+        format!("metricsServer:\n  bindAddress: 127.0.0.1:{}\n", self.0)
+    }
+
+    pub fn url(self) -> String {
+        format!("https://localhost:{}", self.0)
+    }
+}
+
+/// Asks about deployments in every way that a user has.
+pub struct Asker {
+    /// With a context for each control plane.
+    pub kubeconfig: PathBuf,
+    /// Of a user who may only read the objects of tenants.
+    pub tenant: PathBuf,
+    pub url: String,
+    hub: String,
+    cells: Vec<String>,
+}
+
+impl Asker {
+    pub async fn of(bed: &Testbed, project: &Client, port: SecurePort) -> Self {
+        let token = tenant(project).await;
+        let kubeconfig = bed.contexts().unwrap();
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&kubeconfig).unwrap()).unwrap();
+        config["users"] = json!([{ "name": User::Admin.name(), "user": { "token": token } }]);
+        let tenant = bed.dir().join("tenant.kubeconfig");
+        std::fs::write(&tenant, config.to_string()).unwrap();
+        let cells = bed.cells.iter().map(|(city, cell)| format!("cell-{city}={}", cell.name())).collect();
+        Self { kubeconfig, tenant, url: port.url(), hub: bed.hub.name().to_owned(), cells }
+    }
+
+    /// Runs the command with every right on all control planes.
+    pub async fn ask(&self, namespace: &str, args: &[&str]) -> (Exit, String) {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let mut all = vec!["--kubeconfig", &kubeconfig, "--namespace", namespace, "--hub-context", &self.hub];
+        for cell in &self.cells {
+            all.extend(["--cell-context", cell]);
+        }
+        run(&[&all, args].concat()).await
+    }
+
+    /// Runs the command with the rights of a tenant.
+    pub async fn ask_as_tenant(&self, namespace: &str, args: &[&str]) -> (Exit, String) {
+        let kubeconfig = self.tenant.display().to_string();
+        run(&[&["--kubeconfig", &kubeconfig, "--namespace", namespace], args].concat()).await
+    }
+
+    /// Returns the reason that a trace names, and its exit code.
+    fn named((exit, text): (Exit, String)) -> (Exit, String) {
+        let trace: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        (exit, trace["ways"][0]["broken"]["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Asserts that condition, trace, list and metric name the same reason of a deployment.
+    pub async fn all_name(&self, project: &Client, namespace: &str, deployment: &str, reason: &str) {
+        let object = format!("wd/{deployment}");
+        let known = Reason::from(reason);
+        let exit = if known.waits_for().label() == "tenant" { Exit::Tenant } else { Exit::Platform };
+        eventually(&format!("everything names {reason} for {deployment}"), || async {
+            let found = get(project, "WorkloadDeployment", namespace, deployment).await.ok_or("it is gone")?;
+            let condition = condition(&found, "Ready")["reason"].clone();
+            let traced = Self::named(self.ask(namespace, &["trace", &object, "--output", "json"]).await);
+            let by_tenant = Self::named(self.ask_as_tenant(namespace, &["trace", &object, "--output", "json"]).await);
+            let (_, list) = self.ask(namespace, &["waiting", reason, "--all", "--manager-url", &self.url, "-o", "json"]).await;
+            let list: Value = serde_json::from_str(&list).map_err(|error| format!("{error}: {list}"))?;
+            let of_list = list["objects"].as_array().into_iter().flatten();
+            let listed = of_list.filter(|one| one["name"] == deployment && one["reason"] == reason).count();
+            let expected = (exit, reason.to_owned());
+            if condition == reason && traced == expected && by_tenant == expected && listed == 1 {
+                Ok(())
+            } else {
+                Err(format!("condition {condition}, trace {traced:?}, as a tenant {by_tenant:?}, listed {listed} times"))
+            }
+        })
+        .await;
+    }
+}
+
+/// Creates a user who may only read the objects of tenants. Returns a token.
+async fn tenant(project: &Client) -> String {
+    let token = account(project, "tenant").await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "tenant" },
+        "rules": [{
+            "apiGroups": ["compute.datumapis.com"], "verbs": ["get", "list"],
+            "resources": ["workloads", "workloaddeployments", "instances"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "tenant" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tenant" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "tenant", "namespace": "compute-system" }],
+    });
+    for object in [role, binding] {
+        manifests::apply_value(project, object).await.unwrap();
+    }
+    token
+}
