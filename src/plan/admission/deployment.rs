@@ -176,6 +176,15 @@ pub fn scaled(replicas: i32, before: Option<i32>) -> Vec<FieldError> {
     added(violations(replicas), before.map(violations), &path)
 }
 
+/// Returns a warning about a new number of Instances. The request does not show whether a Workload made the deployment.
+pub fn scale_warning(replicas: i32, before: Option<i32>) -> Option<String> {
+    (before != Some(replicas)).then(|| {
+        "If a Workload made this WorkloadDeployment, the operator restores spec.replicas within seconds: change \
+         scaleSettings.minReplicas of the Workload's placement instead"
+            .to_owned()
+    })
+}
+
 fn added(new: Errors, old: Option<Errors>, path: &Path) -> Vec<FieldError> {
     match old {
         Some(old) => new.added_to(&old),

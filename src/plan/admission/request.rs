@@ -172,7 +172,10 @@ impl Subject {
                 let in_use = facts.claimed.as_ref().map(|in_use| sharing::of_deployment(new, old, in_use));
                 verdict.errors.extend(in_use.unwrap_or_default());
             }
-            Self::Scale(replicas, before) => verdict.errors.extend(deployment::scaled(*replicas, *before)),
+            Self::Scale(replicas, before) => {
+                verdict.errors.extend(deployment::scaled(*replicas, *before));
+                verdict.warnings.extend(deployment::scale_warning(*replicas, *before));
+            }
         }
         verdict.errors.extend(access::refusals(&asked, &facts.answers));
     }
