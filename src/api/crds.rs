@@ -41,7 +41,7 @@ fn definitions() -> Result<Vec<(String, String)>, String> {
 }
 
 /// Adds the parts that the derive macros cannot state. Counters are required. A new Instance has every condition as Unknown, so
-/// that no client waits for a missing condition.
+/// that no client waits for a missing condition. A new Workload has observed no generation.
 fn complete(crd: &mut Value) -> Result<(), String> {
     let is_instance = crd["spec"]["names"]["kind"] == "Instance";
     let is_workload = crd["spec"]["names"]["kind"] == "Workload";
@@ -54,8 +54,9 @@ fn complete(crd: &mut Value) -> Result<(), String> {
     if let Some(placement) = status.pointer_mut("/properties/placements/items") {
         require_counters(placement);
     }
-    if is_instance {
-        status["default"] = instance_status();
+    let default = if is_instance { Some(instance_status()) } else { is_workload.then(workload_status) };
+    if let Some(default) = default {
+        status["default"] = default;
         if let Some(status) = status.as_object_mut() {
             status.remove("nullable");
         }
@@ -74,6 +75,14 @@ fn require_counters(schema: &mut Value) {
     let mut required = schema["required"].as_array().cloned().unwrap_or_default();
     required.extend(present);
     schema["required"] = Value::Array(required);
+}
+
+/// Status of a new Workload. Without it, kstatus takes a Workload that no controller has seen yet for a current one.
+fn workload_status() -> Value {
+    json!({
+        "observedGeneration": -1, "deployments": 0, "replicas": 0, "currentReplicas": 0, "desiredReplicas": 0,
+        "readyReplicas": 0,
+    })
 }
 
 fn instance_status() -> Value {

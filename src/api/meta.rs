@@ -197,8 +197,12 @@ pub mod condition {
     /// WorkloadDeployment of a cell: True while the cell's API server rejects a write that its Instances need; absent otherwise.
     /// It is named as on a ReplicaSet.
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";
-    /// Instance: summary.
+    /// Instance: summary. Workload and WorkloadDeployment of a project: every wanted Instance is ready and up to date.
     pub const READY: &str = "Ready";
+    /// Workload and WorkloadDeployment of a project: True while it is not ready and the platform works on it; absent otherwise.
+    pub const RECONCILING: &str = "Reconciling";
+    /// The same objects: True while they are not ready and the tenant has to act; absent otherwise.
+    pub const STALLED: &str = "Stalled";
     /// Instance: written by its provider.
     pub const PROGRAMMED: &str = "Programmed";
     /// Instance: quota.

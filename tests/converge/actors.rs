@@ -17,7 +17,7 @@ use compute_operator::{
         user_list::UserName,
     },
     plan::{
-        Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step,
+        Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step, Write,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             city_policy::{guard, migration::probe, policy},
@@ -25,7 +25,10 @@ use compute_operator::{
                 collect,
                 table::{Action, Item, Observed, Read, Rule, Sweep},
             },
-            federator::{federate, repair::Capacity},
+            federator::{
+                federate::{self, Blocked, Outage},
+                repair::Capacity,
+            },
             observed::facts::SharedCompanion,
             projector::projection,
             referenced_data::resolve,
@@ -72,15 +75,19 @@ impl World {
             named,
             bound: seen.bound.clone(),
             namespace_uid: Some("n1".into()),
-            networks: None,
+            networks: self.mishap.networks.clone(),
             locations_fail: None,
             unreadable: Vec::new(),
             contested: false,
             timing: Timing::default(),
         };
         let mut refused = Vec::new();
-        for write in fan_out::plan(&observed, NOW).steps {
+        for write in fan_out::plan(&observed, self.mishap.time).steps {
             if !refusal::may_follow(&write, &refused) {
+                continue;
+            }
+            if let Some(cause) = self.mishap.refused.filter(|_| changes_deployment(&write)) {
+                refused.push(Refusal::of(&write, cause, "denied".into()));
                 continue;
             }
             let done = self.now.project.execute(&write);
@@ -91,6 +98,10 @@ impl World {
             if is_refused {
                 refused.push(Refusal::of(&write, Cause::Passing { lasted: Duration::ZERO }, String::new()));
             }
+        }
+        let reported = self.mishap.refused.and_then(|_| fan_out::refused(&observed, &refused, self.mishap.time));
+        if let Some(reported) = reported {
+            spend(left, &mut self.changes, self.now.project.execute(&reported));
         }
     }
 
@@ -128,17 +139,17 @@ impl World {
                 copy: copy.map(Shared::from),
                 data: resolve::View { sources: sources(&seen.project), companions, ..resolve::View::default() },
                 deployment: deployment.into(),
-                karmada: None,
-                blocked: None,
+                karmada: self.mishap.karmada.as_ref().map(|(karmada, _)| karmada.clone()),
+                blocked: self.mishap.karmada.as_ref().map(|(_, reason)| blocked(reason)),
                 unshown: None,
-                outage: None,
+                outage: self.mishap.outage.map(outage),
                 hub_namespace_version: None,
                 rival: None,
                 namespace_words: None,
                 capacity: Capacity::default(),
                 timing: Timing::default(),
             };
-            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);
+            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, self.mishap.time).steps, left);
         }
     }
 
@@ -386,6 +397,21 @@ impl World {
             self.carry_out([Place::Project, Place::Hub], projection::plan(&observed, NOW).steps, left);
         }
     }
+}
+
+/// True if a write changes a deployment.
+fn changes_deployment<P>(write: &Write<P>) -> bool {
+    write.object.kind == Kind::WorkloadDeployment && !is_live_read(&write.op)
+}
+
+/// A reason that has blocked a deployment for a minute.
+fn blocked(reason: &str) -> Blocked {
+    let elapsed = Duration::from_mins(1);
+    Blocked { reason: reason.to_owned(), silent: reason == "BindingMissing", elapsed, repairs: 0, repaired_ago: None }
+}
+
+fn outage(blind: bool) -> Outage {
+    Outage { words: "no answer".into(), lasted: Duration::from_mins(1), blind }
 }
 
 /// True if a write is only a live read.

@@ -9,7 +9,10 @@ mod cities;
 mod city_manager;
 mod companions;
 mod data;
+mod kstatus;
 mod model;
+#[path = "../common/skipping.rs"]
+mod skipping;
 mod world;
 
 use compute_operator::plan::Kind;

@@ -16,6 +16,7 @@ use compute_operator::{
         Kind,
         cell::Features,
         hash::template_hash,
+        management::{federator::diagnosis::Karmada, workload::refusal::Cause},
         ownership,
         references::{annotated, references},
     },
@@ -58,7 +59,7 @@ pub struct Ages {
 }
 
 /// Ages without a snapshot, so that the actor sees the present.
-const PRESENT: Ages = Ages { kinds: [[usize::MAX; 8]; 3], bound: usize::MAX };
+pub const PRESENT: Ages = Ages { kinds: [[usize::MAX; 8]; 3], bound: usize::MAX };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
@@ -152,6 +153,26 @@ pub struct Planes {
     pub bound: BTreeSet<CityCode>,
 }
 
+/// The time, and troubles that no object of the model holds.
+#[derive(Clone, Debug)]
+pub struct Mishap {
+    pub time: Timestamp,
+    /// The hub does not answer. True if its copies cannot be seen.
+    pub outage: Option<bool>,
+    /// State of each deployment in Karmada, and the reason that has blocked it for a minute.
+    pub karmada: Option<(Karmada, &'static str)>,
+    /// Networks of the namespace. `None` without the network feature.
+    pub networks: Option<BTreeSet<String>>,
+    /// The project rejects every write to a deployment of the Workload.
+    pub refused: Option<Cause>,
+}
+
+impl Mishap {
+    fn none() -> Self {
+        Self { time: NOW, outage: None, karmada: None, networks: None, refused: None }
+    }
+}
+
 #[derive(Clone)]
 pub struct World {
     pub now: Planes,
@@ -160,6 +181,8 @@ pub struct World {
     /// The foreign objects as they were at the start.
     foreign: Vec<String>,
     pub changes: usize,
+    /// Troubles that no object of the model holds.
+    pub mishap: Mishap,
     /// The uid of the original and its latest copied generation, by the uid of each copy.
     generations: BTreeMap<String, (String, i64)>,
 }
@@ -178,8 +201,14 @@ impl World {
         }
         now.hub.create((Kind::PropagationPolicy, HUB_NS.into(), "city-syd".into()), json!({ "spec": {} }));
         now.project.found((Kind::Namespace, String::new(), NS.into()), "n1");
-        let mut world =
-            Self { now, past: VecDeque::new(), foreign: Vec::new(), changes: 0, generations: BTreeMap::new() };
+        let mut world = Self {
+            now,
+            past: VecDeque::new(),
+            foreign: Vec::new(),
+            changes: 0,
+            mishap: Mishap::none(),
+            generations: BTreeMap::new(),
+        };
         world.create_missing_sources();
         world.foreign = world.foreign_state();
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });

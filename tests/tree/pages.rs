@@ -112,7 +112,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 35] = [
+const RUN: [(&str, By); 36] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -146,6 +146,10 @@ const RUN: [(&str, By); 35] = [
     (
         "kubectl -n compute-system delete poddisruptionbudget compute-manager",
         File(SERVED, "\"delete\", \"poddisruptionbudget\""),
+    ),
+    (
+        "kubectl wait --for=condition=Ready workloads.compute.datumapis.com/NAME",
+        File("tests/it/federation/waiting.rs", "--for=condition=Ready"),
     ),
     ("kubectl apply -f crds/", File("tests/tree/image_runs.rs", "\"crds\"")),
     (

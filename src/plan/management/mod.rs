@@ -17,6 +17,7 @@ mod hostile_workloads_tests;
 pub mod observed;
 pub mod projector;
 pub mod projects;
+mod readiness;
 pub mod referenced_data;
 #[cfg(test)]
 mod takeover_tests;

@@ -3,6 +3,7 @@
 mod costs;
 mod edits;
 mod shown;
+mod waiting;
 
 use std::{collections::BTreeSet, time::Duration};
 

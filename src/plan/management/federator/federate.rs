@@ -25,19 +25,18 @@ use crate::plan::management::{
 };
 use crate::{
     api::{
-        compute::{LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{self, annotation, condition, finalizer, label, manager},
+        compute::{LastDelivery, WorkloadDeployment},
+        meta::{self, annotation, finalizer, label, manager},
         names::{CityCode, CityPolicyName},
         reason::Reason,
         referenced,
     },
     plan::{
-        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Step, Write,
-        condition::Verdict,
-        diff,
+        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Step, Write, diff,
         event::{self, Note, Severity},
         limits, ownership, whole_spec,
     },
+    timing::Timing,
 };
 
 /// Decides the writes for one deployment.
@@ -105,7 +104,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     let deployment = &*observed.deployment;
     let city = match CityCode::parse(&deployment.spec.city_code) {
         Ok(city) => city,
-        Err(why) => return invalid(deployment, &why, now).map(Step::Local).into_iter().collect(),
+        Err(why) => return invalid(deployment, &why, &observed.timing, now),
     };
     if let Some(decided) = withheld(observed, now) {
         return decided;
@@ -157,9 +156,11 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(outage) = observed.outage.as_ref().filter(|_| finding.is_none()) {
         return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
-    let view = status::View { deployment, copy, data: &data, companions: &observed.data.companions };
+    let (companions, grace) = (&observed.data.companions, observed.timing.error_grace);
+    let view = status::View { deployment, copy, data: &data, companions, grace };
     let reports = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
-    steps.extend(reports.into_iter().map(Step::Local));
+    steps.extend(reports.steps.into_iter().map(Step::Local));
+    next = next.or_sooner(reports.next);
     let blocked = state.blocker.clone().map(|reason| Signal::Blocked { reason, silent: state.silent });
     let mut signals = Vec::from_iter(blocked);
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
@@ -492,15 +493,9 @@ fn ensure_copy(
 }
 
 /// Reports on a deployment that it cannot be federated.
-fn invalid(deployment: &WorkloadDeployment, why: &str, now: Timestamp) -> Option<Write<Project>> {
-    let empty = WorkloadDeploymentStatus::default();
-    let old = deployment.status.as_ref().unwrap_or(&empty);
-    let generation = deployment.metadata.generation;
-    let verdict = Verdict::no(Reason::InvalidPlacement, why);
-    let condition = verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now);
-    let mut status: Value = json!(WorkloadDeploymentStatus { conditions: vec![condition], ..old.clone() });
-    status["observedGeneration"] = json!(generation);
-    Write::status(manager::FEDERATOR, &status, deployment)
+fn invalid(deployment: &WorkloadDeployment, why: &str, timing: &Timing, now: Timestamp) -> Decided {
+    let report = status::invalid(deployment, why, timing.error_grace, now);
+    Plan::until(report.steps.into_iter().map(Step::Local).collect(), report.next)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Reports of a loss, and its repair.
 
 use super::*;
+use crate::{api::compute::WorkloadDeploymentStatus, plan::condition::Verdict};
 
 /// Returns the reasons of the Events that a plan sends.
 fn events(plan: &Decided) -> Vec<String> {
@@ -22,7 +23,7 @@ fn status_of(plan: &Decided) -> Option<Value> {
 /// Returns the condition `Federated` that a plan writes.
 fn federated(plan: &Decided) -> Option<Value> {
     let status = status_of(plan)?;
-    status["conditions"].as_array()?.iter().find(|c| c["type"] == condition::FEDERATED).cloned()
+    status["conditions"].as_array()?.iter().find(|c| c["type"] == meta::condition::FEDERATED).cloned()
 }
 
 /// A deployment without a binding for longer than the grace. `status` is its present status.
@@ -153,9 +154,9 @@ fn data_not_yet_listed_by_the_copy_is_neither_ready_nor_late() {
         let blocker = status::blocker(&wd, Some(&copy), &data, Some(&delivered));
         assert!(blocker == expected.as_ref().map(ToString::to_string) || blocker.as_deref() == Some("NotReported"));
         let overdue = status::Overdue { blocked: false, unheard: false, nowhere: false, is_pending: false };
-        let companions = BTreeMap::new();
-        let view = status::View { deployment: &wd, copy: Some(&copy), data: &data, companions: &companions };
-        let writes = status::plan(&view, Some(&delivered), overdue, None, NOW);
+        let (companions, grace) = (BTreeMap::new(), Timing::default().error_grace);
+        let view = status::View { deployment: &wd, copy: Some(&copy), data: &data, companions: &companions, grace };
+        let writes = status::plan(&view, Some(&delivered), overdue, None, NOW).steps;
         let ready = writes.iter().any(|write| format!("{:?}", write.op).contains("Secrets are in place"));
         assert_eq!(ready, expected.is_none(), "{listed}");
     }

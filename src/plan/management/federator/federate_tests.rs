@@ -34,7 +34,7 @@ fn marked() -> WorkloadDeployment {
     let mut wd = deployment();
     wd.metadata.finalizers = Some(vec![finalizer::FEDERATOR.into()]);
     wd.annotations_mut().insert(annotation::FEDERATION_NAMESPACE.into(), "ns-n1".into());
-    wd
+    status::judged(wd, NOW)
 }
 
 fn deleting() -> WorkloadDeployment {
@@ -123,9 +123,10 @@ fn deployment_is_marked_before_any_write_to_the_hub() {
             Step::Remote(write) => format!("hub {}", write.object),
         })
         .collect();
-    let marked = ["project WorkloadDeployment shop/wd", "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"];
+    let of_project = "project WorkloadDeployment shop/wd";
+    let marked = [of_project, "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd", of_project];
     assert_eq!(shown[0], "project Namespace shop", "a live read of what the hub namespace mirrors");
-    assert_eq!(shown[1..], marked);
+    assert_eq!(shown[1..], marked, "the mark comes first, and the first status last");
 }
 
 #[test]
@@ -281,8 +282,11 @@ fn status_is_mirrored_with_generations_of_the_project() {
     let [Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
     let status = &body["status"];
     assert_eq!((&status["observedGeneration"], &status["readyReplicas"]), (&json!(4), &json!(1)));
-    assert_eq!(status["conditions"].as_array().unwrap().len(), 1, "ReferencedDataReady is the project's own");
+    let types: Vec<&Value> = status["conditions"].as_array().unwrap().iter().map(|c| &c["type"]).collect();
+    assert_eq!(types, ["Available", "Ready", "Reconciling"], "ReferencedDataReady is the project's own");
     assert_eq!(status["conditions"][0]["observedGeneration"], 4);
+    let ready = &status["conditions"][1];
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("InstancesProvisioning")), "{ready}");
 }
 
 #[test]
@@ -363,6 +367,14 @@ fn invalid_city_is_reported() {
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
     let [Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
     assert_eq!(body["status"]["conditions"][0]["reason"], Reason::InvalidPlacement.as_str());
+    assert_eq!(body["status"]["conditions"][2]["type"], "Reconciling", "the tenant has a grace");
+    wd.status = serde_json::from_value(body["status"].clone()).unwrap();
+    let observed = observed(&wd, Some("n1"), Some(namespace()), None);
+    let again = plan(&observed, NOW);
+    assert_eq!((again.steps.len(), again.next), (0, Next::After(Timing::default().error_grace)));
+    let late = plan(&observed, NOW + jiff::SignedDuration::from_secs(20));
+    let [Step::Local(Write { op: Op::Apply { body, .. }, .. })] = &late.steps[..] else { panic!("{late:?}") };
+    assert_eq!((&body["status"]["conditions"][2]["type"], late.next), (&json!("Stalled"), Next::Await));
 }
 
 /// Returns how many objects a plan repairs.

@@ -1,6 +1,6 @@
 //! Status of a project's deployment: the cell's report, the state of its delivery, and the state of its data.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::plan::management::{
     observed::facts::SharedCompanion,
+    readiness,
     referenced_data::resolve::{self, Data, SourceRefusal},
 };
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
         referenced::DataRef,
     },
     plan::{
-        Project, Write,
+        Next, Plan, Project, Write,
         condition::{Verdict, differs_in_their_numbers_alone, find, own_words},
         event::{self, Note, Severity},
     },
@@ -80,6 +81,8 @@ pub(super) struct View<'a> {
     pub data: &'a Data,
     /// The companions that it refers to.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
+    /// Time that a tenant has before `Stalled` reports a problem.
+    pub grace: Duration,
 }
 
 /// Decides the status of one deployment. A problem is not reported during its grace, because a change may be under way.
@@ -90,8 +93,8 @@ pub(super) fn plan(
     overdue: Overdue,
     last_delivery: Option<LastDelivery>,
     now: Timestamp,
-) -> Vec<Write<Project>> {
-    let View { deployment, copy, data, companions } = *view;
+) -> Plan<Write<Project>> {
+    let View { deployment, copy, data, companions, grace } = *view;
     let reported = overdue.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
@@ -116,7 +119,7 @@ pub(super) fn plan(
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard, overdue.nowhere);
     let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending };
-    update(deployment, copy, own, now)
+    update((deployment, copy), own, grace, now)
 }
 
 /// Keeps the present message if a verdict differs from it only in the numbers of Karmada's words (a port, a resourceVersion).
@@ -184,8 +187,9 @@ pub(super) fn say(
     copy: Option<&WorkloadDeployment>,
     (verdict, data): (Verdict, Option<&Data>),
     last_delivery: Option<LastDelivery>,
+    grace: Duration,
     now: Timestamp,
-) -> Vec<Write<Project>> {
+) -> Plan<Write<Project>> {
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let generation = deployment.metadata.generation;
     let federated = verdict.into_condition(conditions, condition::FEDERATED, generation, now);
@@ -200,7 +204,30 @@ pub(super) fn say(
         silent: false,
         is_pending: false,
     };
-    update(deployment, copy, own, now)
+    update((deployment, copy), own, grace, now)
+}
+
+/// Gives a deployment its first status while a problem is not reported yet. A deployment with a status keeps it.
+pub(super) fn first(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    grace: Duration,
+    now: Timestamp,
+) -> Plan<Write<Project>> {
+    let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    if find(conditions, condition::READY).is_some() {
+        return Plan::nothing();
+    }
+    let present = |type_: &str| find(conditions, type_).cloned();
+    let own = Own {
+        federated: present(condition::FEDERATED),
+        of_data: present(condition::REFERENCED_DATA_READY),
+        unheard: unheard::verdict(deployment, None, false, false),
+        last_delivery: None,
+        silent: true,
+        is_pending: true,
+    };
+    update((deployment, copy), own, grace, now)
 }
 
 /// Parts of the status that the hub side decides.
@@ -218,11 +245,11 @@ struct Own {
 }
 
 fn update(
-    deployment: &WorkloadDeployment,
-    copy: Option<&WorkloadDeployment>,
+    (deployment, copy): (&WorkloadDeployment, Option<&WorkloadDeployment>),
     own: Own,
+    grace: Duration,
     now: Timestamp,
-) -> Vec<Write<Project>> {
+) -> Plan<Write<Project>> {
     let Own { federated, of_data, unheard, last_delivery, silent, is_pending } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
@@ -247,14 +274,68 @@ fn update(
         }
     }
     status.last_delivery = last_delivery.or_else(|| old.last_delivery.clone());
-    status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
-    let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
-    if report.is_none() && own.is_empty() {
-        return Vec::new();
-    }
-    status.conditions.extend(own);
+    let ours = [condition::FEDERATED, condition::REFERENCED_DATA_READY].into_iter().chain(readiness::TYPES);
+    status.conditions.retain(|c| !ours.clone().any(|type_| type_ == c.type_));
+    status.conditions.extend(federated.into_iter().chain(of_data));
+    let next = judge(deployment, &mut status, report.is_some(), grace, now);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
-    write.into_iter().chain(event).collect()
+    Plan::until(write.into_iter().chain(event).collect(), next)
+}
+
+/// Adds `Ready`, `Reconciling` and `Stalled` to a status, and `observedGeneration` to one that no cell has reported. Returns the
+/// end of the tenant's grace.
+///
+/// kstatus compares `observedGeneration` before it reads `Stalled`. So a change that only its tenant can help counts as observed.
+/// No Instance counts as updated by it.
+fn judge(
+    deployment: &WorkloadDeployment,
+    status: &mut WorkloadDeploymentStatus,
+    reported: bool,
+    grace: Duration,
+    now: Timestamp,
+) -> Next {
+    let generation = deployment.metadata.generation;
+    let old = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let judged = readiness::of_deployment(deployment, status, reported);
+    let instances = readiness::Instances::of(deployment, status);
+    let (conditions, next) = readiness::conditions(&judged, instances, old, generation, grace, now);
+    if !reported && status.observed_generation.is_none() {
+        status.observed_generation = generation;
+    }
+    if readiness::is_stalled(&conditions) && status.observed_generation < generation {
+        status.observed_generation = generation;
+        (status.updated_replicas, status.current_replicas) = (0, 0);
+        status.desired_replicas = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
+    }
+    status.conditions.extend(conditions);
+    next
+}
+
+/// Returns the status of a deployment that cannot be federated because its spec is invalid.
+pub(super) fn invalid(
+    deployment: &WorkloadDeployment,
+    why: &str,
+    grace: Duration,
+    now: Timestamp,
+) -> Plan<Write<Project>> {
+    let mut status = deployment.status.clone().unwrap_or_default();
+    let generation = deployment.metadata.generation;
+    let verdict = Verdict::no(Reason::InvalidPlacement, why);
+    status.conditions = vec![verdict.into_condition(&status.conditions, condition::AVAILABLE, generation, now)];
+    status.observed_generation = generation;
+    let next = judge(deployment, &mut status, false, grace, now);
+    let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
+    Plan::until(write.into_iter().collect(), next)
+}
+
+/// Returns a deployment as it is after the first reconcile at this time, without a report of its city.
+#[cfg(test)]
+pub(super) fn judged(mut deployment: WorkloadDeployment, now: Timestamp) -> WorkloadDeployment {
+    let mut status = deployment.status.clone().unwrap_or_default();
+    status.conditions.retain(|c| !readiness::TYPES.contains(&&*c.type_));
+    judge(&deployment, &mut status, false, Duration::from_secs(20), now);
+    deployment.status = Some(status);
+    deployment
 }
 
 /// True if a condition is worth an Event: it has a new reason. Karmada's silence passes through several reasons, and only the
@@ -316,6 +397,8 @@ mod tests {
     use super::*;
     use crate::plan::{Op, management::observed::facts::WITHHELD};
 
+    const GRACE: Duration = Duration::from_secs(20);
+
     /// A cell reports readiness. It does not decide what was delivered to it.
     #[test]
     fn last_delivery_in_the_report_of_a_cell_is_ignored() {
@@ -324,7 +407,7 @@ mod tests {
         copy.status = serde_json::from_value(forged).unwrap();
         let deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
         let verdict = Verdict::no(Reason::HubRefused, "refused");
-        let writes = say(&deployment, Some(&copy), (verdict, None), None, Timestamp::UNIX_EPOCH);
+        let writes = say(&deployment, Some(&copy), (verdict, None), None, GRACE, Timestamp::UNIX_EPOCH).steps;
         assert!(!writes.is_empty() && !format!("{writes:?}").contains("lastDelivery"), "{writes:?}");
     }
 
@@ -342,12 +425,13 @@ mod tests {
         });
         copy.status = serde_json::from_value(reported).unwrap();
         let (data, companions) = (Data::default(), BTreeMap::new());
-        let view = View { deployment: &deployment, copy: Some(&copy), data: &data, companions: &companions };
+        let view =
+            View { deployment: &deployment, copy: Some(&copy), data: &data, companions: &companions, grace: GRACE };
         let cause = Verdict::no(Reason::NotScheduled, "no cluster fits");
         let finding = Delivery::Blocked { cause, data: false, silent: false, heard: false, repair: None };
         for (nowhere, counted, available) in [(true, 0, "False"), (false, 2, "True")] {
             let overdue = Overdue { blocked: true, unheard: false, nowhere, is_pending: false };
-            let writes = plan(&view, Some(&finding), overdue, None, Timestamp::UNIX_EPOCH);
+            let writes = plan(&view, Some(&finding), overdue, None, Timestamp::UNIX_EPOCH).steps;
             let Op::Apply { body, .. } = &writes[0].op else { panic!("{writes:?}") };
             let status = &body["status"];
             for counter in ["replicas", "currentReplicas", "readyReplicas", "updatedReplicas"] {

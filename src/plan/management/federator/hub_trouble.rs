@@ -102,18 +102,21 @@ fn report(
     let before = find(conditions, condition::FEDERATED);
     let stands = before.is_some_and(|before| before.reason == trouble.cause.reason());
     if waited < patience && !stands {
-        return Plan { steps: Vec::new(), next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
+        let deleting = deployment.metadata.deletion_timestamp.is_some();
+        let first = if deleting { Plan::nothing() } else { status::first(deployment, copy, timing.error_grace, now) };
+        let steps = first.steps.into_iter().map(Step::Local).collect();
+        return Plan { steps, next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
     }
     let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
-    let writes = status::say(deployment, copy, (verdict, data), last_delivery, now);
-    let steps = writes.into_iter().map(Step::Local).collect();
+    let told = status::say(deployment, copy, (verdict, data), last_delivery, timing.error_grace, now);
+    let steps = told.steps.into_iter().map(Step::Local).collect();
     let spread = repair::spread(&deployment.uid().unwrap_or_default());
     let next = match trouble.cause {
         // The message of its API server changes without an event.
         Cause::NamespaceTerminating => Next::After(repair::look_again(trouble.lasted, timing, spread)),
         _ => Next::Await,
     };
-    Plan { steps, next, signals: vec![signal] }
+    Plan { steps, next: next.or_sooner(told.next), signals: vec![signal] }
 }
 
 /// Reports a problem on a deployment, for example a write that the hub has just rejected.

@@ -77,8 +77,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     if !missing.is_empty() {
         // No deployment is created for missing networks, and existing ones are not changed.
         let text = format!("Unable to find networks: {}", missing.into_iter().collect::<Vec<_>>().join(", "));
-        writes.extend(workload_status::blocked(workload, Verdict::no(Reason::NetworkNotFound, text), now));
-        return Plan::writes(writes);
+        let verdict = Verdict::no(Reason::NetworkNotFound, text);
+        let blocked = workload_status::blocked(workload, verdict, observed.timing.error_grace, now);
+        writes.extend(blocked.steps);
+        return Plan::until(writes, blocked.next);
     }
     let outcomes = outcomes(observed);
     let mut next = Next::Await;
@@ -102,7 +104,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
         let taking = whole_spec::take_over_status(manager::WORKLOAD, workload, pause, now);
         next = next.or_sooner(taking.next);
         writes.extend(taking.write);
-        writes.extend(workload_status(workload, &ours, &outcomes, &[], now));
+        let status = workload_status(workload, &ours, &outcomes, &[], observed.timing.error_grace, now);
+        next = next.or_sooner(status.next);
+        writes.extend(status.steps);
     }
     Plan::until(writes, next)
 }
@@ -132,10 +136,12 @@ pub fn unread(
          affected. Fix what the API server lacks or forbids: {why}"
     );
     let due = timing.outlasts_grace(lasted);
-    due.then(|| workload_status::blocked(workload, Verdict::unknown(Reason::ProjectRefused, text), now)).flatten()
+    let verdict = Verdict::unknown(Reason::ProjectRefused, text);
+    due.then(|| workload_status::blocked(workload, verdict, timing.error_grace, now).steps.pop()).flatten()
 }
 
-/// Returns the status that reports rejected writes. `None` if it is up to date. `observedGeneration` stays behind.
+/// Returns the status that reports rejected writes. `None` if it is up to date. `observedGeneration` stays behind
+/// until the tenant has to act.
 pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Option<Write<Project>> {
     let workload = &*observed.workload;
     let outcomes = if workload.metadata.deletion_timestamp.is_some() {
@@ -148,7 +154,7 @@ pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Opti
     if refused.is_empty() {
         return None;
     }
-    workload_status(workload, &ours(observed), &outcomes, &refused, now)
+    workload_status(workload, &ours(observed), &outcomes, &refused, observed.timing.error_grace, now).steps.pop()
 }
 
 /// Deployments that the Workload controls. Any client can write the Workload's uid into a spec.
@@ -174,7 +180,7 @@ fn delete(observed: &Observed, ours: &[&WorkloadDeployment], now: Timestamp) -> 
     let proof = Proof::read(Write::confirm_unchanged(workload), identity);
     let deletes = ours.iter().fold(proof, |proof, deployment| proof.delete(*deployment, identity));
     if deletes.is_empty() || !unreadable.is_empty() {
-        return leaving::plan(workload, ours, unreadable, observed.timing.deletion_patience, now);
+        return leaving::plan(workload, ours, unreadable, &observed.timing, now);
     }
     deletes.into_iter().collect()
 }

@@ -13,21 +13,23 @@ use crate::{
         reason::Reason,
     },
     plan::{Next, Plan, Project, Write, condition::Verdict},
+    timing::Timing,
 };
 
 /// Maximum number of deployments that a message names.
 const MAX_NAMED: usize = 3;
 
 /// Reports why the deployments of a Workload block its deletion. `unreadable`: names of unreadable deployments in its namespace,
-/// which may be its own. `patience`: how long the deletion may take before a cause is reported. A cause on the hub that a
-/// deployment reports is repeated at once.
+/// which may be its own. A cause is reported once the deletion has taken the patience. A cause on the hub that a deployment
+/// reports is repeated at once.
 pub(super) fn plan(
     workload: &Workload,
     ours: &[&WorkloadDeployment],
     unreadable: &[String],
-    patience: Duration,
+    timing: &Timing,
     now: Timestamp,
 ) -> Plan<Write<Project>> {
+    let patience = timing.deletion_patience;
     let since = workload.metadata.deletion_timestamp.as_ref().map(|at| now.duration_since(at.0));
     let waited = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
     let reported = ours.iter().find_map(|wd| Some((wd.name_any(), hub_trouble::standing(wd)?)));
@@ -43,7 +45,7 @@ pub(super) fn plan(
         let held: Vec<String> = ours.iter().map(held).collect();
         Verdict::no(Reason::DeletionWaits, format!("deletion waits for deployments with finalizers: {}", named(&held)))
     };
-    workload_status::blocked(workload, verdict, now).into_iter().collect()
+    workload_status::blocked(workload, verdict, timing.error_grace, now)
 }
 
 fn named(all: &[String]) -> String {
@@ -60,8 +62,6 @@ mod tests {
 
     use super::*;
     use crate::plan::Op;
-
-    const PATIENCE: Duration = Duration::from_mins(2);
 
     fn workload() -> Workload {
         serde_json::from_value(json!({
@@ -91,7 +91,7 @@ mod tests {
         let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let now = start + jiff::SignedDuration::from_secs(seconds);
-        let plan = super::plan(&workload(), &ours, &unreadable, PATIENCE, now);
+        let plan = super::plan(&workload(), &ours, &unreadable, &Timing::default(), now);
         let mut condition = plan.steps.iter().map(|write| match &write.op {
             Op::Apply { body, status: true, .. } => body["status"]["conditions"][0].clone(),
             other => panic!("{other:?}"),

@@ -94,6 +94,27 @@ fn status(observed: &Observed, refused: &[Refusal]) -> Value {
 /// Name, existing deployments, failed write, and the expected conditions of the Workload and its two placements.
 type Case<'a> = (&'a str, Vec<WorkloadDeployment>, Refusal, [(&'a str, &'a str); 3]);
 
+/// Checks the status after the tenant's grace. kstatus does not read `Stalled` of a generation that is not observed.
+fn assert_stalls(observed: &Observed, refusal: &Refusal, status: &Value, of_tenant: bool) {
+    let mut later = observed.clone();
+    let mut workload = (*later.workload).clone();
+    workload.status = serde_json::from_value(status.clone()).unwrap();
+    later.workload = workload.into();
+    let has = |status: &Value, type_: &str| {
+        status["conditions"].as_array().unwrap().iter().any(|c| c["type"] == type_ && c["status"] == "True")
+    };
+    assert!(has(status, "Reconciling") && !has(status, "Stalled"), "{status}");
+    let at = |seconds| NOW + jiff::SignedDuration::from_secs(seconds);
+    let refused = |at| fan_out::refused(&later, std::slice::from_ref(refusal), at);
+    assert!(refused(at(19)).is_none(), "within the grace nothing changes");
+    let Some(write) = refused(at(20)) else { return assert!(!of_tenant, "{status}") };
+    let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
+    let late = &body["status"];
+    assert!(of_tenant && has(late, "Stalled") && !has(late, "Reconciling"), "{late}");
+    assert_eq!((&late["observedGeneration"], &late["updatedReplicas"]), (&json!(3), &json!(0)));
+    assert_eq!(late["readyReplicas"], status["readyReplicas"]);
+}
+
 /// Any rejected write made the Workload unavailable, even with ready replicas, and was reported as an invalid placement.
 #[test]
 fn refusal_is_reported_on_its_placement_and_leaves_others_available() {
@@ -171,6 +192,8 @@ fn refusal_is_reported_on_its_placement_and_leaves_others_available() {
         assert_eq!(read(&status["placements"][0]["conditions"][0]), expected(a), "{what}");
         assert_eq!(read(&status["placements"][1]["conditions"][0]), expected(b), "{what}");
         assert_eq!(status["observedGeneration"], 2, "{what}: what is refused is not observed");
+        let of_tenant = matches!(refusal.cause, Cause::Invalid | Cause::Denied);
+        assert_stalls(&observed(&deployments), &refusal, &status, of_tenant);
         assert_eq!(status["readyReplicas"], 3 * deployments.len(), "{what}: the counters are up to date");
     }
 }

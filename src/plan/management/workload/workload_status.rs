@@ -1,11 +1,16 @@
 //! A Workload's status: sums over its deployments, and one condition for each placement that names the cause.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::{placement::PlacementOutcome, refusal::Refusal};
-use crate::plan::management::federator::{hub_trouble, unheard};
+use crate::plan::management::{
+    federator::{hub_trouble, unheard},
+    readiness::{self, Instances, Readiness},
+};
 use crate::{
     api::{
         compute::{
@@ -16,21 +21,23 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Project, Write,
+        Plan, Project, Write,
         condition::{Verdict, find, is_true},
         limits,
     },
 };
 
-/// Returns the status to write. `None` if it is up to date. `ours`: the deployments that the Workload controls. `refused`: the
-/// writes that the API server has just rejected. If there are any, the generation does not count as observed.
+/// Plans the status, and the end of a tenant's grace. `ours`: the deployments that the Workload controls. `refused`: the writes
+/// that the API server has just rejected. If there are any, the generation does not count as observed, until `Stalled` says that
+/// the tenant has to act.
 pub(super) fn workload_status(
     workload: &Workload,
     ours: &[&WorkloadDeployment],
     outcomes: &[PlacementOutcome],
     refused: &[&Refusal],
+    grace: Duration,
     now: Timestamp,
-) -> Option<Write<Project>> {
+) -> Plan<Write<Project>> {
     let empty = WorkloadStatus::default();
     let old = workload.status.as_ref().unwrap_or(&empty);
     let generation = workload.metadata.generation;
@@ -76,7 +83,110 @@ pub(super) fn workload_status(
     let verdicts = [(condition::AVAILABLE, verdict)].into_iter().chain(of_scaling);
     status.conditions =
         verdicts.map(|(type_, verdict)| verdict.into_condition(&old.conditions, type_, generation, now)).collect();
-    Write::status(manager::WORKLOAD, &json!(status), workload)
+    let readiness = readiness(workload, ours, outcomes, refused);
+    let instances = Instances { ready: status.ready_replicas.into(), wanted: wanted(workload, ours, outcomes) };
+    let (conditions, next) = readiness::conditions(&readiness, instances, &old.conditions, generation, grace, now);
+    if !refused.is_empty() && readiness::is_stalled(&conditions) {
+        let stays = readiness::is_stalled(&old.conditions) && old.updated_replicas == 0;
+        observe_stalled(&mut status, generation, stays);
+    }
+    status.conditions.extend(conditions);
+    Plan::until(Write::status(manager::WORKLOAD, &json!(status), workload).into_iter().collect(), next)
+}
+
+/// Counts a generation as observed although its writes were rejected: kstatus compares `observedGeneration` before it reads
+/// `Stalled`. No Instance counts as updated to that generation. `stays`: the status said so already.
+fn observe_stalled(status: &mut WorkloadStatus, generation: Option<i64>, stays: bool) {
+    if status.observed_generation == generation && !stays {
+        return;
+    }
+    status.observed_generation = generation;
+    (status.updated_replicas, status.current_replicas) = (0, 0);
+    for placement in &mut status.placements {
+        (placement.updated_replicas, placement.current_replicas) = (0, 0);
+    }
+}
+
+/// Judges a Workload by its placements, its deployments, and the writes that were rejected.
+fn readiness(
+    workload: &Workload,
+    ours: &[&WorkloadDeployment],
+    outcomes: &[PlacementOutcome],
+    refused: &[&Refusal],
+) -> Readiness {
+    let refusals = refused.iter().map(|refusal| {
+        let name = refusal.object.name.clone();
+        (name, Readiness::incomplete(Verdict::no(refusal.reason(), refusal.text())))
+    });
+    if workload.metadata.deletion_timestamp.is_some() {
+        let leaving = ours.iter().map(|wd| readiness::of_leaving(wd, hub_trouble::standing(wd)));
+        return Readiness::worst(refusals.chain(leaving)).of_deletion();
+    }
+    if workload.spec.placements.is_empty() {
+        return Readiness::pending(Reason::NoAvailablePlacements, "spec.placements is empty");
+    }
+    let placements = || workload.spec.placements.iter().zip(outcomes);
+    let all = placements().flat_map(|(placement, outcome)| of_placement(placement, outcome, ours));
+    let is_judged = |(_, outcome): &(&Placement, &PlacementOutcome)| {
+        outcome.invalid.is_empty() && outcome.exceeded.is_none() // otherwise it keeps its deployments
+    };
+    let kept: BTreeSet<&String> =
+        placements().filter(|one| !is_judged(one)).map(|(placement, _)| &placement.name).collect();
+    let wanted: BTreeSet<&String> = outcomes.iter().flat_map(|outcome| outcome.desired.keys()).collect();
+    let surplus = ours.iter().filter(|wd| !kept.contains(&wd.spec.placement_name) && !wanted.contains(&wd.name_any()));
+    let leaving = surplus.map(|wd| readiness::of_leaving(wd, hub_trouble::standing(wd)));
+    Readiness::worst(refusals.chain(all).chain(leaving))
+}
+
+/// Judges one placement: its errors, its cities without a deployment, and its deployments. Each with the name of its object.
+fn of_placement(
+    placement: &Placement,
+    outcome: &PlacementOutcome,
+    ours: &[&WorkloadDeployment],
+) -> Vec<(String, Readiness)> {
+    let name = &placement.name;
+    let error = |reason: Reason, text: String| (name.clone(), Readiness::incomplete(Verdict::no(reason, text)));
+    if !outcome.invalid.is_empty() {
+        return vec![error(Reason::InvalidPlacement, outcome.invalid.join("; "))];
+    }
+    if let Some(exceeded) = &outcome.exceeded {
+        return vec![error(Reason::LimitExceeded, exceeded.clone())];
+    }
+    let mut all = Vec::new();
+    if !outcome.conflicting.is_empty() {
+        all.push(error(Reason::DeploymentNameTaken, outcome.conflicting.join("; ")));
+    }
+    // A city that is not available any more keeps its deployment.
+    if outcome.desired.len() + outcome.conflicting.len() < placement.city_codes.len() {
+        all.push(error(Reason::NoMatchingLocations, outcome.unavailable.join("; ")));
+    }
+    all.extend(outcome.desired.keys().map(|name| {
+        let deployment = ours.iter().find(|wd| wd.name_any() == *name);
+        let readiness = match deployment {
+            None => Readiness::pending(Reason::Pending, "it is being created"),
+            Some(wd) if wd.metadata.deletion_timestamp.is_some() => {
+                return readiness::of_leaving(wd, hub_trouble::standing(wd));
+            }
+            Some(wd) => Readiness::reported_by(wd),
+        };
+        (name.clone(), readiness)
+    }));
+    all
+}
+
+/// Number of Instances that a Workload wants in all of its cities.
+fn wanted(workload: &Workload, ours: &[&WorkloadDeployment], outcomes: &[PlacementOutcome]) -> i64 {
+    let empty = WorkloadDeploymentStatus::default();
+    let of_placement = |(placement, outcome): (&Placement, &PlacementOutcome)| -> i64 {
+        let each = i64::from(placement.scale_settings.min_replicas.max(0));
+        let deployments = outcome.desired.keys().filter_map(|name| ours.iter().find(|wd| wd.name_any() == *name));
+        let counts = deployments.map(|wd| Instances::of(wd, wd.status.as_ref().unwrap_or(&empty)).wanted);
+        let counts: Vec<i64> = counts.collect();
+        let others = i64::try_from(placement.city_codes.len().saturating_sub(counts.len())).unwrap_or_default();
+        counts.iter().fold(each.saturating_mul(others), |sum, count| sum.saturating_add(*count))
+    };
+    let counts = workload.spec.placements.iter().zip(outcomes).map(of_placement);
+    counts.fold(0, i64::saturating_add)
 }
 
 /// Returns the condition for a Workload that asks for autoscaling.
@@ -120,13 +230,28 @@ fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
     Some(status)
 }
 
-/// Returns the status to write if the whole Workload is blocked: the counters stay, and the condition reports the cause.
-pub(super) fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
+/// Plans the status if the whole Workload is blocked: the counters stay, and the conditions report the cause.
+pub(super) fn blocked(workload: &Workload, verdict: Verdict, grace: Duration, now: Timestamp) -> Plan<Write<Project>> {
     let mut status = workload.status.clone().unwrap_or_default();
-    let condition = verdict.into_condition(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
-    status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
+    let generation = workload.metadata.generation;
+    let mut readiness = Readiness::incomplete(verdict.clone());
+    if workload.metadata.deletion_timestamp.is_some() {
+        readiness = readiness.of_deletion();
+    }
+    let least = workload.spec.placements.iter().map(|placement| {
+        let cities = i64::try_from(placement.city_codes.len()).unwrap_or(i64::MAX);
+        i64::from(placement.scale_settings.min_replicas.max(0)).saturating_mul(cities)
+    });
+    let instances = Instances { ready: status.ready_replicas.into(), wanted: least.fold(0, i64::saturating_add) };
+    let (judged, next) = readiness::conditions(&readiness, instances, &status.conditions, generation, grace, now);
+    let condition = verdict.into_condition(&status.conditions, condition::AVAILABLE, generation, now);
+    if readiness::is_stalled(&judged) {
+        observe_stalled(&mut status, generation, false);
+    }
+    status.conditions.retain(|c| c.type_ != condition::AVAILABLE && !readiness::TYPES.contains(&&*c.type_));
     status.conditions.push(condition);
-    Write::status(manager::WORKLOAD, &json!(status), workload)
+    status.conditions.extend(judged);
+    Plan::until(Write::status(manager::WORKLOAD, &json!(status), workload).into_iter().collect(), next)
 }
 
 fn placement_verdict<'a>(
