@@ -4,8 +4,8 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    compute::{Instance, Workload, WorkloadDeployment},
-    workload_schema,
+    compute::{Instance, NOTHING_OBSERVED, Workload, WorkloadDeployment},
+    descriptions, workload_schema,
 };
 
 /// First line of each file.
@@ -40,13 +40,15 @@ fn definitions() -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-/// Adds the parts that the derive macros cannot state. Counters are required. A new Instance has every condition as Unknown, so
-/// that no client waits for a missing condition. A new Workload has observed no generation.
+/// Adds the parts that the derive macros cannot state. Counters are required. A new object has a status, so that no client waits
+/// for a missing condition, and none takes a new object for one that is up to date.
 fn complete(crd: &mut Value) -> Result<(), String> {
-    let is_instance = crd["spec"]["names"]["kind"] == "Instance";
-    let is_workload = crd["spec"]["names"]["kind"] == "Workload";
+    let kind = crd["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
     let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    if is_workload {
+    clean(schema);
+    let instance = if kind == "Instance" { "/properties/spec" } else { TEMPLATE };
+    descriptions::add(schema, instance)?;
+    if kind == "Workload" {
         workload_schema::add(schema)?;
     }
     let status = &mut schema["properties"]["status"];
@@ -54,21 +56,36 @@ fn complete(crd: &mut Value) -> Result<(), String> {
     if let Some(placement) = status.pointer_mut("/properties/placements/items") {
         require_counters(placement);
     }
-    let default = if is_instance { Some(instance_status()) } else { is_workload.then(workload_status) };
-    if let Some(default) = default {
-        status["default"] = default;
-        if let Some(status) = status.as_object_mut() {
-            status.remove("nullable");
+    status["default"] = if kind == "Instance" { instance_status() } else { nothing_observed(status) };
+    Ok(())
+}
+
+/// Path from the schema of a Workload or WorkloadDeployment to that of its Instances' spec.
+const TEMPLATE: &str = "/properties/spec/properties/template/properties/spec";
+
+/// Removes what the derive macros add without a meaning, from a schema and all schemas in it.
+///
+/// No field has a meaning for null, so none is nullable. The API server then removes a null, as if the field were absent. The
+/// types of a number or string are stated by `x-kubernetes-int-or-string`. Bounds are whole numbers.
+fn clean(schema: &mut Value) {
+    let Some(parts) = schema.as_object_mut() else { return };
+    parts.remove("nullable");
+    if parts.get("x-kubernetes-int-or-string").is_some() {
+        parts.remove("anyOf");
+    }
+    for bound in ["minimum", "maximum"] {
+        #[allow(clippy::cast_possible_truncation)] // the bounds are small whole numbers
+        if let Some(number) = parts.get(bound).and_then(Value::as_f64) {
+            parts.insert(bound.to_owned(), json!(number as i64));
         }
     }
-    Ok(())
+    parts.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten().for_each(|(_, part)| clean(part));
+    ["items", "additionalProperties"].iter().for_each(|part| parts.get_mut(*part).into_iter().for_each(clean));
 }
 
 /// Adds every counter to `required`. Each has the default 0, so the API server fills in a missing one.
 fn require_counters(schema: &mut Value) {
-    const COUNTERS: [&str; 5] = ["deployments", "replicas", "currentReplicas", "desiredReplicas", "readyReplicas"];
-    let present: Vec<Value> =
-        COUNTERS.iter().filter(|c| schema["properties"].get(**c).is_some()).map(|c| json!(c)).collect();
+    let present: Vec<Value> = counters(schema).map(|counter| json!(counter)).collect();
     if present.is_empty() {
         return;
     }
@@ -77,12 +94,17 @@ fn require_counters(schema: &mut Value) {
     schema["required"] = Value::Array(required);
 }
 
-/// Status of a new Workload. Without it, kstatus takes a Workload that no controller has seen yet for a current one.
-fn workload_status() -> Value {
-    json!({
-        "observedGeneration": -1, "deployments": 0, "replicas": 0, "currentReplicas": 0, "desiredReplicas": 0,
-        "readyReplicas": 0,
-    })
+/// Returns the counters that a schema has.
+fn counters(schema: &Value) -> impl Iterator<Item = &'static str> {
+    const COUNTERS: [&str; 5] = ["deployments", "replicas", "currentReplicas", "desiredReplicas", "readyReplicas"];
+    COUNTERS.into_iter().filter(|counter| schema["properties"].get(counter).is_some())
+}
+
+/// Returns the status of a new object. kstatus, which Flux, Helm and others use, compares its generation with the object's.
+/// Without one it would report a new object as `Current`. A default must hold every required field.
+fn nothing_observed(schema: &Value) -> Value {
+    let counters = counters(schema).map(|counter| (counter.to_owned(), json!(0)));
+    counters.chain([("observedGeneration".to_owned(), json!(NOTHING_OBSERVED))]).collect()
 }
 
 fn instance_status() -> Value {

@@ -4,6 +4,7 @@
 
 pub mod compute;
 pub mod crds;
+mod descriptions;
 pub mod karmada;
 pub mod meta;
 pub mod names;

@@ -6,8 +6,11 @@
 
 use serde_json::{Value, json};
 
+use super::compute::MAX_SOURCES;
+
 /// Path from the schema of a Workload to that of its template's spec.
 const SPEC: &str = "/properties/spec/properties/template/properties/spec/properties";
+const PLACEMENTS: &str = "/properties/spec/properties/placements";
 const CONTAINERS: &str = "/runtime/properties/sandbox/properties/containers/items/properties";
 const INGRESS: &str = "/networkInterfaces/items/properties/networkPolicy/properties/ingress/items/properties";
 
@@ -28,8 +31,8 @@ const PROTOCOL: &str = "^(TCP|UDP|SCTP)$";
 /// # Errors
 /// The path of a field that the schema does not have.
 pub(super) fn add(schema: &mut Value) -> Result<(), String> {
-    for (path, rules) in rules() {
-        let path = format!("{SPEC}{path}");
+    let of_template = rules().into_iter().map(|(path, rules)| (format!("{SPEC}{path}"), rules));
+    for (path, rules) in of_template.chain(of_placements()).chain(of_choices()) {
         let field = schema.pointer_mut(&path).and_then(Value::as_object_mut);
         let field = field.ok_or_else(|| format!("the definition of Workloads has no {path}"))?;
         field.extend(rules.as_object().cloned().unwrap_or_default());
@@ -88,5 +91,133 @@ fn of_ingress() -> Vec<(String, Value)> {
         (at("/from/items"), json!({ "minProperties": 1 })),
         (at("/from/items/properties/ipBlock/properties/cidr"), cidr.clone()),
         (at("/from/items/properties/ipBlock/properties/except/items"), cidr),
+    ]
+}
+
+/// Most placements, and most characters of a name. Both are far above what the operator accepts. They bound the cost of a rule, for
+/// which the API server wants a bound.
+const MOST_PLACEMENTS: usize = 256;
+const LONGEST_NAME: usize = 253;
+const MOST_METRICS: usize = 64;
+/// Most entries of the template's lists in which a rule looks at each entry.
+const MOST_CONTAINERS: usize = 1024;
+const MOST_VOLUMES: usize = 1024;
+
+/// Returns a rule in the Common Expression Language. Like admission, it refuses only what an update adds: `before` accepts a
+/// violation that the stored object, `old`, had already.
+///
+/// A rule stands at an object or a list whose earlier value the API server can find. Below a list without keys it cannot.
+fn rule(holds: &str, before: &str, message: &str) -> Value {
+    json!({
+        "rule": format!("{holds} || (oldSelf.hasValue() && {})", before.replace("old.", "oldSelf.value().")),
+        "message": message,
+        "optionalOldSelf": true,
+    })
+}
+
+/// Returns a rule for each entry `e` of a list.
+fn of_each(holds: &str, before: &str, message: &str) -> Value {
+    let before = before.replace("old.", "oldSelf.value().");
+    json!({
+        "rule": format!("self.all(e, {holds} || (oldSelf.hasValue() && {before}))"),
+        "message": message,
+        "optionalOldSelf": true,
+    })
+}
+
+/// Returns an expression that is true if exactly one of the fields is set.
+fn one_of(object: &str, fields: &[&str]) -> String {
+    let given: Vec<String> = fields.iter().map(|field| format!("has({object}.{field})")).collect();
+    format!("[{}].exists_one(given, given)", given.join(", "))
+}
+
+fn of_placements() -> Vec<(String, Value)> {
+    let scale = "e.scaleSettings";
+    let target = one_of("m.resource.target", &["value", "averageValue", "averageUtilization"]);
+    let targets = |placement: &str| {
+        format!("(!has({placement}.scaleSettings.metrics) || {placement}.scaleSettings.metrics.all(m, {target}))")
+    };
+    let names = of_each(
+        "e.name == '' || self.exists_one(o, o.name == e.name)",
+        "old.exists(o, o.name == e.name) && !old.exists_one(o, o.name == e.name)",
+        "each placement needs a name of its own",
+    );
+    let cities = of_each(
+        "e.cityCodes.size() > 0",
+        "old.exists(o, o.cityCodes.size() == 0)",
+        "name at least one city in each placement",
+    );
+    let most = of_each(
+        &format!("!has({scale}.maxReplicas) || {scale}.maxReplicas >= {scale}.minReplicas"),
+        &format!(
+            "old.exists(o, has(o.scaleSettings.maxReplicas) && o.scaleSettings.maxReplicas == {scale}.maxReplicas && \
+             o.scaleSettings.maxReplicas < o.scaleSettings.minReplicas)"
+        ),
+        "maxReplicas must not be below minReplicas",
+    );
+    let metrics = of_each(
+        &targets("e"),
+        &format!("old.exists(o, !{})", targets("o")),
+        "give each metric exactly one of value, averageValue and averageUtilization",
+    );
+    let at = |field: &str| format!("{PLACEMENTS}/items/properties/{field}");
+    vec![
+        (
+            PLACEMENTS.to_owned(),
+            json!({ "maxItems": MOST_PLACEMENTS, "x-kubernetes-validations": [names, cities, most, metrics] }),
+        ),
+        (at("name"), json!({ "maxLength": LONGEST_NAME })),
+        (at("scaleSettings/properties/metrics"), json!({ "maxItems": MOST_METRICS })),
+    ]
+}
+
+/// Returns the rules for fields that exclude one another, and for fields that only a cell writes.
+fn of_choices() -> Vec<(String, Value)> {
+    let spec = SPEC.trim_end_matches("/properties");
+    let absent = |field: &str| {
+        rule(
+            &format!("!has(self.{field})"),
+            &format!("has(old.{field})"),
+            &format!("leave out {field}: only a cell writes it, in Instances"),
+        )
+    };
+    let runtime = ["sandbox", "virtualMachine"];
+    let volume = ["disk", "configMap", "secret"];
+    let source = ["configMapRef", "secretRef"];
+    let rules = |rules: &[Value]| json!({ "x-kubernetes-validations": rules });
+    let bounded = |rule: Value, most: usize| json!({ "maxItems": most, "x-kubernetes-validations": [rule] });
+    vec![
+        (spec.to_owned(), rules(&[absent("controller"), absent("location")])),
+        (
+            format!("{SPEC}/runtime"),
+            rules(&[rule(
+                &one_of("self", &runtime),
+                &format!("!{}", one_of("old", &runtime)),
+                "give exactly one of sandbox and virtualMachine",
+            )]),
+        ),
+        (
+            format!("{SPEC}/volumes"),
+            bounded(
+                of_each(
+                    &one_of("e", &volume),
+                    &format!("old.exists(o, o.name == e.name && !{})", one_of("o", &volume)),
+                    "give each volume exactly one of disk, configMap and secret",
+                ),
+                MOST_VOLUMES,
+            ),
+        ),
+        (format!("{SPEC}/runtime/properties/sandbox/properties/containers"), json!({ "maxItems": MOST_CONTAINERS })),
+        (
+            format!("{SPEC}{CONTAINERS}/envFrom"),
+            bounded(
+                of_each(
+                    &one_of("e", &source),
+                    &format!("old.exists(o, !{})", one_of("o", &source)),
+                    "give each source exactly one of configMapRef and secretRef",
+                ),
+                MAX_SOURCES,
+            ),
+        ),
     ]
 }

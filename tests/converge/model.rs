@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use compute_operator::plan::{Kind, Op, Write, takeover::Part};
+use compute_operator::{
+    api::compute::NOTHING_OBSERVED,
+    plan::{Kind, Op, Write, takeover::Part},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -143,6 +146,10 @@ impl Model {
     pub fn create(&mut self, key: Key, body: Value) {
         self.version += 1;
         let mut body = body;
+        // The definitions give a new object this status.
+        if matches!(key.0, Kind::Workload | Kind::WorkloadDeployment) && body.get("status").is_none() {
+            body["status"] = json!({ "observedGeneration": NOTHING_OBSERVED, "replicas": 0, "desiredReplicas": 0 });
+        }
         let finalizers = serde_json::from_value(body["metadata"]["finalizers"].take()).unwrap_or_default();
         let object = Object {
             uid: format!("uid-{}", self.version),

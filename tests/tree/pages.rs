@@ -112,7 +112,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 36] = [
+const RUN: [(&str, By); 37] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -156,15 +156,13 @@ const RUN: [(&str, By); 36] = [
         "kubectl delete validatingwebhookconfiguration compute-validating",
         File(SERVED, "\"delete\", \"validatingwebhookconfiguration\""),
     ),
-    ("kubectl delete workload --cascade=orphan", File("tests/it/as_written.rs", "PropagationPolicy::Orphan")),
-    (
-        "kubectl -n shop delete workload web --cascade=orphan",
-        File("tests/it/as_written.rs", "PropagationPolicy::Orphan"),
-    ),
+    ("kubectl delete cwl --cascade=orphan", File("tests/it/as_written.rs", "PropagationPolicy::Orphan")),
+    ("kubectl -n shop delete cwl web --cascade=orphan", File("tests/it/as_written.rs", "PropagationPolicy::Orphan")),
     (
         "kubectl -n shop delete workloaddeployment web-edge-dfw",
         File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),
     ),
+    ("kubectl get compute", File("tests/tree/shown.rs", "get compute")),
     ("kubectl kustomize config/components/alerts", File("tests/tree/monitoring.rs", "config/components")),
     ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
     ("kubectl kustomize config/overlays/hub", File(OVERLAYS, "self.hub(\"hub\")")),
@@ -273,6 +271,37 @@ fn page_commands_without_a_test_are_marked_and_listed() {
     let image = "docker buildx build --platform linux/amd64,linux/arm64 .";
     let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", scripts.to_owned())];
     assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
+}
+
+/// Verbs of kubectl that take a resource.
+const VERBS: [&str; 9] = ["get", "describe", "delete", "patch", "edit", "explain", "annotate", "label", "wait"];
+
+/// Returns the resources in commands of a text that Kubernetes 1.35 and later take for its own Workload.
+fn ambiguous(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split([' ', '`']).filter(|word| !word.is_empty()).collect();
+        let verbs = words.iter().enumerate().filter(|(_, word)| VERBS.contains(word));
+        let resources = verbs.filter_map(|(at, _)| words[at + 1..].iter().find(|word| !word.starts_with('-')));
+        found.extend(
+            resources.filter(|list| list.split([',', '/']).any(|one| ["workload", "workloads"].contains(&one))),
+        );
+    }
+    found
+}
+
+#[test]
+fn commands_name_workloads_without_ambiguity() {
+    let text = "kubectl get workloads,instances\n`kubectl -n a describe workload x`\nget --watch workload/x\n\
+                get workloads.compute.datumapis.com, get cwl, delete the Workload, describe computeworkloads";
+    assert_eq!(ambiguous(text), ["workloads,instances", "workload", "workload/x"]);
+    let mut files = pages();
+    under(&root().join("config"), "yaml", &mut files);
+    files.extend(rust_files(&root().join("e2e/testbed/src")));
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(ambiguous(&text), [""; 0], "{}: use the short name cwl", file.display());
+    }
 }
 
 #[test]

@@ -312,17 +312,17 @@ fn invite(bed: &Testbed) -> Result<()> {
         "\nFour things to try:
 
   1. See what the tenant sees of the Instances in the cities, then ask for more than the quota allows, and watch:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances
-     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get compute
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch cwl {workload} --type=json \\
        -p '[{{\"op\":\"replace\",\"path\":\"/spec/placements/0/scaleSettings/minReplicas\",\"value\":3}}]'
      kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
 
   2. Ask for a city that this project has not, and read why it is refused, and which it has:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch cwl {workload} --type=json \\
        -p '[{{\"op\":\"add\",\"path\":\"/spec/placements/0/cityCodes/-\",\"value\":\"lhr\"}}]'
 
   3. Refer to a Secret that does not exist, read what the tenant then reads (and what runs, runs on), and create it:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch cwl {workload} --type=json \\
        -p '[{{\"op\":\"add\",\"path\":\"/spec/template/spec/runtime/sandbox/containers/0/envFrom/-\",\"value\":{{\"secretRef\":{{\"name\":\"token\"}}}}}}]'
      kubectl --kubeconfig {shop} -n {NAMESPACE} get workloaddeployments \\
        -o jsonpath='{{.items[0].status.conditions[?(@.type==\"ReferencedDataReady\")].message}}'
@@ -330,7 +330,7 @@ fn invite(bed: &Testbed) -> Result<()> {
      kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
 
   4. Delete it, and see that nothing is left of it, neither on the hub nor of its quota:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} delete workload {workload}
+     kubectl --kubeconfig {shop} -n {NAMESPACE} delete cwl {workload}
      kubectl --kubeconfig {shop} -n {NAMESPACE} get instances,resourceclaims
      kubectl --kubeconfig {} get workloaddeployments,instances,propagationpolicies --all-namespaces
 ",

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema, ResourceExt};
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, InstanceTemplateSpec, LocationReference, ScaleSettings};
+use super::{Condition, InstanceTemplateSpec, LocationReference, ScaleSettings, observed_generation};
 use crate::api::{
     meta::{SUSPENDED, annotation},
     shared::Shared,
@@ -26,23 +26,47 @@ use crate::api::{
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    shortname = "wd",
+    category = "compute",
+    selectable = ".spec.cityCode",
+    selectable = ".spec.workloadRef.name",
+    printcolumn(name = "City", type_ = "string", json_path = ".spec.cityCode"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "Instances", type_ = "integer", json_path = ".status.replicas"),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".status.desiredReplicas"),
+    printcolumn(name = "Up-to-date", type_ = "integer", json_path = ".status.updatedReplicas"),
+    printcolumn(
+        name = "Delivered",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Federated\")].status"
+    ),
+    printcolumn(name = "Ready-Instances", type_ = "integer", json_path = ".status.readyReplicas", priority = 1),
     printcolumn(
         name = "Available",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Available\")].status"
+        json_path = ".status.conditions[?(@.type==\"Available\")].status",
+        priority = 1
     ),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].reason"),
-    printcolumn(name = "Replicas", type_ = "string", json_path = ".status.replicas"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.readyReplicas"),
-    printcolumn(name = "Desired", type_ = "string", json_path = ".status.desiredReplicas"),
-    printcolumn(name = "Up-to-date", type_ = "string", json_path = ".status.updatedReplicas"),
-    printcolumn(name = "Location Namespace", type_ = "string", json_path = ".status.location.namespace", priority = 1),
-    printcolumn(name = "Location Name", type_ = "string", json_path = ".status.location.name", priority = 1)
+    printcolumn(
+        name = "Available-Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Available\")].reason",
+        priority = 1
+    ),
+    printcolumn(name = "Workload", type_ = "string", json_path = ".spec.workloadRef.name", priority = 1),
+    printcolumn(name = "Location", type_ = "string", json_path = ".status.location.name", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadDeploymentSpec {
-    /// The Workload in the project that the deployment belongs to.
+    /// The Workload in the project that the deployment belongs to. The operator writes the whole spec of a deployment.
     pub workload_ref: WorkloadRef,
     /// Name of the Workload's placement that lists the city.
     pub placement_name: String,
@@ -52,8 +76,9 @@ pub struct WorkloadDeploymentSpec {
     pub template: Shared<InstanceTemplateSpec>,
     /// Number of Instances, and how they are replaced.
     pub scale_settings: ScaleSettings,
-    /// Number of Instances that the cell runs. Defaults to `scaleSettings.minReplicas`, and follows it. If the scale settings
-    /// ask for autoscaling, it only starts there, and an autoscaler in the cell may change it.
+    /// Number of Instances that the cell runs, at most 1000. Defaults to `scaleSettings.minReplicas`, and follows it. In the
+    /// project, the operator reverts `kubectl scale`: change the Workload instead. If the scale settings ask for autoscaling,
+    /// an autoscaler in the cell may change the number from `minReplicas` to `maxReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
@@ -67,6 +92,12 @@ impl WorkloadDeploymentSpec {
 }
 
 impl WorkloadDeployment {
+    /// Returns the status that a cell, or a controller, has reported. `None` if there is only the status that the definition
+    /// gives to new objects.
+    pub fn report(&self) -> Option<&WorkloadDeploymentStatus> {
+        self.status.as_ref().filter(|status| **status != WorkloadDeploymentStatus::default())
+    }
+
     /// True if the cell keeps its Instances stopped, with their places, until the suspension ends.
     pub fn is_suspended(&self) -> bool {
         self.annotations().get(annotation::SUSPENDED).is_some_and(|value| value == SUSPENDED)
@@ -86,7 +117,8 @@ pub struct WorkloadRef {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadDeploymentStatus {
-    /// Conditions of the deployment, such as `Available` and `ReplicasReady`.
+    /// Conditions of the deployment. The cell reports `Available` and `ReplicasReady`. In the project the operator adds
+    /// `Ready`, `Reconciling`, `Stalled`, `Federated` and `ReferencedDataReady`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -108,11 +140,11 @@ pub struct WorkloadDeploymentStatus {
     /// Instances on the newest template.
     #[serde(default)]
     pub updated_replicas: i32,
-    /// Selects the deployment's Instances on the cell.
+    /// Selects the deployment's Instances on the cell, for an autoscaler there. It selects nothing in the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// Generation of this object that the counters describe.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Generation of this object that the counters describe. -1 before the first report of the cell.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "observed_generation")]
     pub observed_generation: Option<i64>,
     /// Generation of the project's object that the cell's counters describe.
     /// The cell reads it from the annotation `source-generation`.

@@ -21,23 +21,31 @@ use crate::api::shared::Shared;
     derive = "PartialEq",
     doc = "One running copy of a Workload's template.",
     annotation("discovery.miloapis.com/parent-contexts", "Project"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    shortname = "cinst",
+    category = "compute",
+    selectable = ".spec.runtime.class",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(
-        name = "Network IP",
+        name = "Network-IP",
         type_ = "string",
         json_path = ".status.networkInterfaces[0].assignments.networkIP"
     ),
     printcolumn(
-        name = "External IP",
+        name = "External-IP",
         type_ = "string",
         json_path = ".status.networkInterfaces[0].assignments.externalIP"
     ),
     printcolumn(
-        name = "Message",
+        name = "City",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        json_path = ".metadata.labels.compute\\.datumapis\\.com/city-code",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Workload",
+        type_ = "string",
+        json_path = ".metadata.labels.compute\\.datumapis\\.com/workload-name",
         priority = 1
     ),
     printcolumn(
@@ -45,23 +53,30 @@ use crate::api::shared::Shared;
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"QuotaGranted\")].reason",
         priority = 1
-    )
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceSpec {
     /// Container sandbox or virtual machine, with its resources.
     pub runtime: Shared<InstanceRuntime>,
-    /// Networks to attach to. At least one.
+    /// Networks to attach to, 1 to 64.
     #[schemars(length(min = 1))]
     pub network_interfaces: Vec<NetworkInterface>,
-    /// Volumes that the runtime attaches by name.
+    /// Volumes. Each must be attached by a container or by the virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub volumes: Option<Shared<Vec<Volume>>>,
-    /// Location of the Instance.
+    /// Location of the Instance. The cell writes it. Do not set it in a Workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<LocationReference>,
-    /// State of the deployment's controller. Users do not write it.
+    /// State of the deployment's controller. The cell writes it. Do not set it in a Workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<InstanceController>,
 }
@@ -71,7 +86,7 @@ pub struct InstanceSpec {
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
     /// Conditions of the Instance. The operator writes `Ready` and `QuotaGranted`.
-    /// The provider writes `Programmed` and `Available`.
+    /// The provider writes `Programmed` and `Available`. A new Instance has all four as `Unknown`, since 1970.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

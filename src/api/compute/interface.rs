@@ -12,26 +12,25 @@ use serde::{Deserialize, Serialize};
 pub struct NetworkInterface {
     /// Network to attach to.
     pub network: NetworkReference,
-    /// Name of the interface in the guest. Defaults to `eth0`.
-    /// Accepted for newer versions, as the fields below, and passed on unchanged.
+    /// Name of the interface in the guest. It has no effect here: this version stores it for newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 15))]
     pub name: Option<String>,
-    /// Address families of the interface, the primary one first. Defaults to IPv6.
+    /// Address families of the interface, the primary one first. It has no effect here: this version stores it for newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ip_families: Option<Vec<String>>,
-    /// Addresses in addition to those inside the network.
+    /// Addresses in addition to those inside the network. It has no effect here: this version stores it for newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub addresses: Option<Vec<InterfaceAddressRequest>>,
-    /// Policy for the addresses when the place of the Instance is removed.
-    /// `Delete` (the default) or `Retain`.
+    /// Policy for the addresses when the place of the Instance is removed, `Delete` or `Retain`. It has no effect here: this
+    /// version stores it for newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_policy: Option<String>,
-    /// Rules for the traffic of the interface.
+    /// Rules for the traffic of the interface. The provider applies them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<InterfaceNetworkPolicy>,
 }
@@ -47,9 +46,9 @@ pub struct InterfaceAddressRequest {
 /// A network by name.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct NetworkReference {
-    /// Name of the object.
+    /// Name of the Network, in the Workload's namespace. Its author must be allowed to `use` it.
     pub name: String,
-    /// Namespace of the network. Defaults to the workload's namespace.
+    /// The Workload's own namespace, or nothing. A Workload that names another one is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -79,13 +78,13 @@ pub struct IngressRule {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct IngressPort {
-    /// Protocol of the port. Defaults to TCP.
+    /// Protocol of the port: `TCP`, `UDP` or `SCTP`. Defaults to `TCP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Number or name of a port.
+    /// Number of a port, 1 to 65535, or its name. Defaults to every port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<PortReference>,
-    /// Last port of a range.
+    /// Last port of a range that begins with the number in `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<i32>,
 }
@@ -136,7 +135,7 @@ pub struct IngressPeer {
 /// An address range with exceptions.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct IpBlock {
-    /// Address range, in CIDR notation.
+    /// Address range in CIDR notation, such as `10.0.0.0/16`.
     pub cidr: String,
     /// Ranges inside `cidr` that are excluded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

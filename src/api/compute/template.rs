@@ -25,16 +25,16 @@ pub struct EmbeddedMetadata {
     /// Annotations for the object created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Finalizers for the object created from the template.
+    /// Ignored for Instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finalizers: Option<Vec<String>>,
     /// Labels for the object created from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Not used for Instances. Their names are derived.
+    /// Ignored for Instances: each is named `<deployment>-<number>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Not used for Instances. They are in the namespace of their deployment.
+    /// Ignored for Instances: they are in the namespace of their deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -72,15 +72,15 @@ pub struct LocationReference {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceRuntime {
-    /// Size of the Instance.
+    /// Size of the Instance, for all containers together.
     pub resources: InstanceResources,
-    /// Containers.
+    /// Containers that run together. Set this or `virtualMachine`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRuntime>,
-    /// A virtual machine.
+    /// A virtual machine. Set this or `sandbox`. It needs the annotation `compute.datumapis.com/ssh-keys` in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<VirtualMachineRuntime>,
-    /// RuntimeClass. Accepted for newer versions, and passed on unchanged.
+    /// RuntimeClass. It has no effect here: this version stores it for newer ones, and passes it on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub class: Option<String>,
@@ -90,11 +90,11 @@ pub struct InstanceRuntime {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceResources {
-    /// Named size, such as `datumcloud/d1-standard-2`. Newer versions have a default.
-    /// Here an Instance without a named size counts as one of unknown size.
+    /// Named size. Required in a Workload, where it is `datumcloud/d1-standard-2` or `datumcloud-d1-standard-2`. Quota counts
+    /// each as 1 CPU and 2 GiB of memory.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance_type: String,
-    /// Adjustments to the named size.
+    /// Adjustments to the named size. Not supported: leave it out. A Workload that sets it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
@@ -103,22 +103,25 @@ pub struct InstanceResources {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxRuntime {
-    /// At least one container.
+    /// Containers, at least one.
     #[schemars(length(min = 1))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub containers: Vec<SandboxContainer>,
-    /// Secrets to pull the images with.
+    /// Secrets in the Workload's namespace to pull the images with. The operator copies them to the cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_secrets: Option<Vec<LocalReference>>,
 }
+
+/// The most entries of a container's `envFrom`.
+pub const MAX_SOURCES: usize = 512;
 
 /// One container.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxContainer {
-    /// Name of the container, unique within the sandbox.
+    /// Name of the container, unique within the sandbox. A DNS label of at most 63 characters.
     pub name: String,
-    /// Image to run.
+    /// Image to run, such as `docker.io/library/nginx:1.29`.
     pub image: String,
     /// Entry point. Defaults to the image's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,24 +129,24 @@ pub struct SandboxContainer {
     /// Arguments. Defaults to the image's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
-    /// Environment variables.
+    /// Environment variables, with unique names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Option<Vec<EnvVar>>,
-    /// ConfigMaps and Secrets. Each of their keys becomes an environment variable.
+    /// ConfigMaps and Secrets, at most 512. Each of their keys becomes an environment variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_from: Option<Vec<EnvFromSource>>,
-    /// Limits and requests of this container.
+    /// Limits and requests. Not supported: the instance type sets them. A Workload that sets one is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ContainerResources>,
-    /// Volumes of the Instance to mount.
+    /// Volumes of the Instance to mount, each at a path of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_attachments: Option<Vec<VolumeAttachment>>,
     /// Ports that the container listens on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub ports: Option<Vec<NamedPort>>,
-    /// Security options. Accepted for newer versions, and passed on unchanged.
+    /// Security options. They have no effect here: this version stores them for newer ones, and passes them on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<ContainerSecurityContext>,
 }
@@ -190,13 +193,13 @@ pub struct ContainerSeccompProfile {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvFromSource {
-    /// Prefix of the name of each variable.
+    /// Prefix of the name of each variable: letters, digits and `_`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// A ConfigMap.
+    /// A ConfigMap in the Workload's namespace. Set this or `secretRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<OptionalReference>,
-    /// A Secret.
+    /// A Secret in the Workload's namespace. Set this or `configMapRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<OptionalReference>,
 }
@@ -235,7 +238,7 @@ pub struct ContainerResources {
 pub struct VolumeAttachment {
     /// Name of the volume.
     pub name: String,
-    /// Path at which the volume is mounted.
+    /// Path at which the volume is mounted, unique in the container. A disk can be mounted if it has a populator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_path: Option<String>,
 }
@@ -243,12 +246,12 @@ pub struct VolumeAttachment {
 /// A port with a name.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct NamedPort {
-    /// Name of the port, unique within the container.
+    /// Name of the port, unique in its list: at most 15 lower-case letters, digits and `-`, with at least one letter.
     pub name: String,
     /// Number of the port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// Protocol of the port. Defaults to TCP.
+    /// Protocol of the port: `TCP`, `UDP` or `SCTP`. Defaults to `TCP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
@@ -257,7 +260,7 @@ pub struct NamedPort {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineRuntime {
-    /// Volumes of the Instance to attach. At least one.
+    /// Volumes of the Instance to attach. At least one: the first is the boot disk, which needs an image.
     #[schemars(length(min = 1))]
     pub volume_attachments: Vec<VolumeAttachment>,
     /// Ports that the machine listens on.

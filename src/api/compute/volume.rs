@@ -13,15 +13,15 @@ use super::{EmbeddedMetadata, LocalReference, Quantity};
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// Name of the volume, unique within the Instance.
+    /// Name of the volume, unique within the Instance. A DNS label of at most 63 characters.
     pub name: String,
-    /// A disk of the Instance.
+    /// A disk of the Instance. Set this, `configMap` or `secret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSource>,
-    /// Keys of a ConfigMap as files.
+    /// Keys of a ConfigMap as files. The operator copies the ConfigMap to the cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapVolumeSource>,
-    /// Keys of a Secret as files.
+    /// Keys of a Secret as files. The operator copies the Secret to the cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretVolumeSource>,
 }
@@ -30,7 +30,7 @@ pub struct Volume {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSource {
-    /// Device name. Defaults to `persistent-disk-<index>`.
+    /// Device name, unique within the Instance. Defaults to `persistent-disk-<index>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
     /// Template of the disk.
@@ -50,7 +50,7 @@ pub struct DiskTemplate {
 /// Spec of a disk.
 #[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct DiskSpec {
-    /// Type of disk.
+    /// Type of disk. The only value is `pd-standard`.
     #[serde(rename = "type", default = "default_disk_type")]
     pub type_: String,
     /// Size of the disk.
@@ -74,7 +74,7 @@ fn default_disk_type() -> String {
 /// Size of a disk.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct DiskResources {
-    /// `storage` is the size.
+    /// `storage` is the size: 10Gi to 100Gi in whole Gi. Required without an image. With one it is at least 25Gi, the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
@@ -82,7 +82,7 @@ pub struct DiskResources {
 /// Initial content of a disk.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 pub struct DiskPopulator {
-    /// A bootable image.
+    /// A bootable image. The only value of `name` is `datumcloud/ubuntu-2204-lts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<LocalReference>,
     /// An empty filesystem.
@@ -93,7 +93,7 @@ pub struct DiskPopulator {
 /// An empty filesystem.
 #[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct FilesystemPopulator {
-    /// Kind of filesystem.
+    /// Kind of filesystem. The only value is `ext4`.
     #[serde(rename = "type")]
     pub type_: FilesystemType,
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub struct Definitions(BTreeMap<String, Value>);
 
 /// Keywords of a schema that are checked here.
-const JUDGED: [&str; 21] = [
+const JUDGED: [&str; 22] = [
     "additionalProperties",
     "enum",
     "format",
@@ -35,6 +35,7 @@ const JUDGED: [&str; 21] = [
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-list-type",
+    "x-kubernetes-validations",
 ];
 
 /// Keywords that refuse nothing. `anyOf` occurs only where a field is a number or a string, and repeats that.
@@ -107,6 +108,12 @@ fn judge(path: &str, schema: &Value, value: &Value, refused: &mut Refused) {
         return;
     }
     let is_integer = value.is_i64() || value.is_u64();
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        let message = rule["message"].as_str().unwrap();
+        if !is_kept(message, value) {
+            refused.push((path.to_owned(), message.to_owned()));
+        }
+    }
     let has_type = match schema["type"].as_str() {
         Some("object") => value.is_object(),
         Some("array") => value.is_array(),
@@ -133,6 +140,41 @@ fn judge(path: &str, schema: &Value, value: &Value, refused: &mut Refused) {
         Value::String(text) => string(path, schema, text, refused),
         Value::Number(_) => number(path, schema, value, refused),
         _ => {}
+    }
+}
+
+/// True if a new value keeps the rule with this message. The rules are in the Common Expression Language, which only API servers
+/// evaluate. So each is written a second time here. A test sends the same objects to an API server.
+fn is_kept(message: &str, value: &Value) -> bool {
+    let items = || value.as_array().into_iter().flatten();
+    let one_of =
+        |object: &Value, fields: &[&str]| fields.iter().filter(|field| !object[**field].is_null()).count() == 1;
+    match message {
+        "each placement needs a name of its own" => items()
+            .enumerate()
+            .all(|(index, item)| item["name"] == "" || items().take(index).all(|other| other["name"] != item["name"])),
+        "name at least one city in each placement" => {
+            items().all(|item| item["cityCodes"].as_array().is_none_or(|cities| !cities.is_empty()))
+        }
+        "maxReplicas must not be below minReplicas" => items().all(|item| {
+            let [least, most] = ["minReplicas", "maxReplicas"].map(|field| item["scaleSettings"][field].as_i64());
+            least.zip(most).is_none_or(|(least, most)| least <= most)
+        }),
+        "give each metric exactly one of value, averageValue and averageUtilization" => items().all(|item| {
+            let metrics = item["scaleSettings"]["metrics"].as_array().into_iter().flatten();
+            let targets = ["value", "averageValue", "averageUtilization"];
+            metrics.into_iter().all(|metric| one_of(&metric["resource"]["target"], &targets))
+        }),
+        "leave out controller: only a cell writes it, in Instances" => value["controller"].is_null(),
+        "leave out location: only a cell writes it, in Instances" => value["location"].is_null(),
+        "give exactly one of sandbox and virtualMachine" => one_of(value, &["sandbox", "virtualMachine"]),
+        "give each volume exactly one of disk, configMap and secret" => {
+            items().all(|item| one_of(item, &["disk", "configMap", "secret"]))
+        }
+        "give each source exactly one of configMapRef and secretRef" => {
+            items().all(|item| one_of(item, &["configMapRef", "secretRef"]))
+        }
+        other => panic!("nothing judges the rule {other:?}"),
     }
 }
 

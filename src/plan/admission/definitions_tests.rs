@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::{
-        compute::{Workload, WorkloadDeployment},
+        compute::{MAX_SOURCES, Workload, WorkloadDeployment, WorkloadDeploymentSpec},
         crds,
     },
     plan::{
@@ -231,8 +231,19 @@ fn template_schema_is_equal_in_all_definitions() {
 }
 
 /// Keywords in which the definition of Workloads is stricter.
-const STATED_FOR_WORKLOADS: [&str; 9] =
-    ["format", "maxLength", "maxProperties", "maximum", "minLength", "minProperties", "minimum", "not", "pattern"];
+const STATED_FOR_WORKLOADS: [&str; 11] = [
+    "format",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "not",
+    "pattern",
+    "x-kubernetes-validations",
+];
 
 /// For every kind of rule in a schema, the smallest change that breaks it.
 #[test]
@@ -292,6 +303,89 @@ fn definition_of_workloads_states_the_rules_of_pods_by_itself() {
     }
 }
 
+/// Each rule that compares fields, with the smallest change that breaks it. Admission refuses the same.
+#[test]
+fn definition_of_workloads_states_choices_and_unique_names() {
+    let template = "spec.template.spec";
+    let container = format!("{template}.runtime.sandbox.containers.0");
+    let scale = "spec.placements.0.scaleSettings";
+    let source = json!({ "configMapRef": { "name": "a" }, "secretRef": { "name": "a" } });
+    let placement = json!({ "name": "main", "cityCodes": ["ord"], "scaleSettings": { "minReplicas": 1 } });
+    let target = format!("{scale}.metrics.0.resource.target");
+    for (path, value, at) in [
+        ("spec.placements.1", placement, ".spec.placements"),
+        ("spec.placements.0.cityCodes", json!([]), ".spec.placements"),
+        ("spec.placements.0.cityCodes", json!(["dfw", "dfw"]), ".spec.placements[0].cityCodes[1]"),
+        (&format!("{scale}.maxReplicas"), json!(1), ".spec.placements"),
+        (&target, json!({}), ".spec.placements"),
+        (&target, json!({ "value": "1", "averageUtilization": 50 }), ".spec.placements"),
+        (&format!("{template}.controller"), json!({ "templateHash": "h" }), ".spec.template.spec"),
+        (&format!("{template}.location"), json!({ "name": "dfw" }), ".spec.template.spec"),
+        (&format!("{template}.runtime.sandbox"), Value::Null, ".spec.template.spec.runtime"),
+        (
+            &format!("{template}.runtime.virtualMachine"),
+            json!({ "volumeAttachments": [{ "name": "data" }] }),
+            ".spec.template.spec.runtime",
+        ),
+        (&format!("{template}.volumes.0.secret"), json!({ "secretName": "a" }), ".spec.template.spec.volumes"),
+        (&format!("{template}.volumes.0.configMap"), Value::Null, ".spec.template.spec.volumes"),
+        (&format!("{container}.envFrom.0"), json!({}), "containers[0].envFrom"),
+        (&format!("{container}.envFrom.0"), source, "containers[0].envFrom"),
+        (
+            &format!("{container}.envFrom"),
+            vec![json!({ "configMapRef": { "name": "a" } }); MAX_SOURCES + 1].into(),
+            "containers[0].envFrom",
+        ),
+    ] {
+        let mut object = set(containers(), path, value.clone());
+        object["kind"] = json!("Workload");
+        let found = DEFINITIONS.refused(&object);
+        assert!(found.len() == 1 && found[0].0.ends_with(at), "{path} = {value}: {found:?}");
+        let workload: Workload = serde_json::from_value(object).unwrap();
+        assert_ne!(super::workload(&workload, None, &Bound::Known(bound())), [], "{path} = {value} by the rules");
+    }
+}
+
+/// A client such as kstatus takes an object without `observedGeneration` for one that is up to date.
+#[test]
+fn new_object_has_a_status_that_is_no_report() {
+    for kind in ["Workload", "WorkloadDeployment"] {
+        let status = DEFINITIONS.schema(kind).pointer("/properties/status").unwrap();
+        let given = json!({ "kind": kind, "status": status["default"] });
+        assert_eq!((&given["status"]["observedGeneration"], refused(&given)), (&json!(-1), vec![]), "{kind}");
+    }
+    let mut object = json!({ "metadata": { "name": "web-main-dfw" }, "spec": WorkloadDeploymentSpec::default() });
+    let deployment = |object: &Value| serde_json::from_value::<WorkloadDeployment>(object.clone()).unwrap();
+    assert_eq!(deployment(&object).report(), None);
+    let default = DEFINITIONS.schema("WorkloadDeployment").pointer("/properties/status/default").unwrap();
+    object["status"] = default.clone();
+    assert_eq!(deployment(&object).report(), None);
+    object["status"]["desiredReplicas"] = json!(1);
+    assert_eq!(deployment(&object).report().map(|status| status.observed_generation), Some(None));
+    object["status"]["observedGeneration"] = json!(1);
+    assert_eq!(deployment(&object).report().map(|status| status.observed_generation), Some(Some(1)));
+}
+
+/// Keywords that the derive macros add without a meaning.
+#[test]
+fn schemas_have_no_artefacts() {
+    fn check(path: &str, schema: &Value) {
+        assert_eq!((&schema["nullable"], &schema["anyOf"]), (&Value::Null, &Value::Null), "{path}");
+        for bound in ["minimum", "maximum"] {
+            assert!(schema[bound].is_null() || schema[bound].is_i64(), "{path}: {bound} is {}", schema[bound]);
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            check(&format!("{path}.{name}"), property);
+        }
+        for part in ["items", "additionalProperties"].into_iter().filter(|part| schema[*part].is_object()) {
+            check(&format!("{path}[]"), &schema[part]);
+        }
+    }
+    for kind in ["Workload", "WorkloadDeployment", "Instance"] {
+        check(kind, DEFINITIONS.schema(kind));
+    }
+}
+
 /// For each kind of rule in definitions, the smallest change that they refuse, and changes that they accept.
 #[test]
 fn definition_checks_agree_with_an_api_server() {
@@ -303,11 +397,13 @@ fn definition_checks_agree_with_an_api_server() {
         ("spec.placements.0.name", json!(1), Some(".spec.placements[0].name")),
         ("spec.placements.0.name", Value::Null, Some(".spec.placements[0].name")),
         ("spec.placements.0.newer", json!(1), None),
+        ("spec.placements.0.cityCodes", json!(["dfw", "dfw"]), Some(".spec.placements[0].cityCodes[1]")),
+        ("spec.placements.0.cityCodes", json!(["dfw", "DFW"]), None),
         ("spec.placements.0.scaleSettings.instanceManagementPolicy", Value::Null, None),
         ("spec.placements.0.scaleSettings.maxReplicas", Value::Null, None),
         (
-            "spec.placements.0.scaleSettings.minReplicas",
-            json!(1001),
+            "spec.placements.0.scaleSettings",
+            json!({ "minReplicas": 1001 }),
             Some(".spec.placements[0].scaleSettings.minReplicas"),
         ),
         (

@@ -22,7 +22,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use self::field::{Errors, FieldError, Path};
-use crate::api::{compute::Workload, names::CityCode};
+use crate::api::{
+    compute::{InstanceSpec, Workload},
+    names::CityCode,
+};
 
 /// Suffix of the same length as Kubernetes appends to a `generateName`.
 const GENERATED: &str = "xxxxx";
@@ -78,13 +81,26 @@ fn spec() -> Path {
     Path::new("spec")
 }
 
+/// Reports fields of a template that only a cell writes, in Instances. The operator would overwrite them.
+fn of_cells(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
+    let why = "only a cell writes it, in Instances: leave it out";
+    if let Some(controller) = &spec.controller {
+        errors.push(FieldError::forbidden_content(&path.child("controller"), controller, why));
+    }
+    if let Some(location) = &spec.location {
+        errors.push(FieldError::forbidden_content(&path.child("location"), location, why));
+    }
+}
+
 /// Returns all violations in a Workload itself.
 fn violations(workload: &Workload) -> Errors {
     let mut errors = Errors::default();
     let name = name_to_be(&workload.metadata);
     format::dns_label(&Path::new("metadata").child("name"), &name, &mut errors);
     let namespace = workload.namespace().unwrap_or_default();
-    template::validate(&spec().child("template"), &workload.spec.template, &namespace, &mut errors);
+    let template = spec().child("template");
+    template::validate(&template, &workload.spec.template, &namespace, &mut errors);
+    of_cells(&template.child("spec"), &workload.spec.template.spec, &mut errors);
     placements::validate(&spec().child("placements"), &name, workload, &mut errors);
     errors
 }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     api::compute::{
-        ContainerSecurityContext, EnvFromSource, InstanceSpec, NamedPort, SandboxContainer, VirtualMachineRuntime,
-        Volume, VolumeAttachment,
+        ContainerSecurityContext, EnvFromSource, InstanceSpec, MAX_SOURCES, NamedPort, SandboxContainer,
+        VirtualMachineRuntime, Volume, VolumeAttachment,
     },
     plan::cell::amounts::INSTANCE_TYPES,
 };
@@ -72,7 +72,12 @@ fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, e
         errors.push(FieldError::forbidden_content(&path.child("resources"), &container.resources, SIZED_BY_TYPE));
     }
     env::validate(&path.child("env"), container.env.as_deref().unwrap_or_default(), errors);
-    for (index, source) in container.env_from.iter().flatten().enumerate() {
+    let sources = container.env_from.as_deref().unwrap_or_default();
+    if sources.len() > MAX_SOURCES {
+        let detail = "put several ConfigMaps or Secrets into one";
+        errors.push(FieldError::too_many(&path.child("envFrom"), sources.len(), MAX_SOURCES, detail));
+    }
+    for (index, source) in sources.iter().enumerate() {
         env_from(&path.child("envFrom").index(index), source, errors);
     }
     let attachments = container.volume_attachments.as_deref().unwrap_or_default();

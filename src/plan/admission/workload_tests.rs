@@ -49,6 +49,12 @@ fn workload_with_invalid_names_labels_or_annotations_is_refused() {
             ("metadata.name", json!(""), &[(Required, "metadata.name")]),
             ("metadata", json!({ "namespace": "shop", "generateName": "web-" }), &[]),
             ("metadata", json!({ "namespace": "shop", "generateName": "w".repeat(59) }), &[(TooLong, "metadata.name")]),
+            (
+                "spec.template.spec.controller",
+                json!({ "templateHash": "h" }),
+                &[(Forbidden, "spec.template.spec.controller")],
+            ),
+            ("spec.template.spec.location", json!({ "name": "dfw" }), &[(Forbidden, "spec.template.spec.location")]),
             (at, labels("a b", "x"), &[(Invalid, "spec.template.metadata.labels[a b]")]),
             (at, labels("app", "no spaces"), &[(Invalid, "spec.template.metadata.labels[app]")]),
             (at, labels(crate::api::meta::label::WORKLOAD_UID, "u"), &[(Forbidden, &key)]),

@@ -85,7 +85,7 @@ pub(super) fn terminates(
 
 /// Adds an Event to the status of a deployment if its number of desired Instances has changed.
 pub(super) fn scales(write: Write<Cell>, deployment: &WorkloadDeployment, now: Timestamp) -> Write<Cell> {
-    let Some(before) = deployment.status.as_ref().filter(|status| status.observed_generation.is_some()) else {
+    let Some(before) = deployment.report().filter(|status| status.observed_generation.is_some()) else {
         return write;
     };
     let desired = deployment.spec.desired_replicas();

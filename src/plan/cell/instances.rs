@@ -95,7 +95,7 @@ pub fn failed(observed: &Observed, failures: &[(Object, Failure)], now: Timestam
 fn refused(observed: &Observed, what: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
     let deployment = &*observed.deployment;
     let reported = deployment_status::standing_refusal(deployment);
-    let is_seen = deployment.status.as_ref().is_some_and(|s| s.observed_generation == deployment.metadata.generation);
+    let is_seen = deployment.report().is_some_and(|s| s.observed_generation == deployment.metadata.generation);
     let is_same =
         |message: &str| message.strip_prefix(&format!("{what}: ")).is_some_and(|text| gist(text) == gist(words));
     if is_seen && reported.is_some_and(|verdict| is_same(&verdict.message)) {

@@ -67,6 +67,24 @@ mod tests {
         }
     }
 
+    /// The API server gives a new object a status, which would have counted as the report of a cell.
+    #[test]
+    fn status_of_a_new_object_is_not_reflected() {
+        let customization = include_str!("../../../../config/components/federation/interpreter.yaml");
+        let customization: Value = serde_saphyr::from_str(customization).unwrap();
+        let script = customization["spec"]["customizations"]["statusReflection"]["luaScript"].as_str().unwrap();
+        let definition = include_str!("../../../../crds/compute.datumapis.com_workloaddeployments.yaml");
+        let definition: Value = serde_saphyr::from_str(definition).unwrap();
+        let status = definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status/default").unwrap();
+        let mut object = json!({ "metadata": { "generation": 1 }, "status": status });
+        let reflected = |object: &Value| call(script, "ReflectStatus", &[object], Shape::Object, &[]).unwrap();
+        assert_eq!(reflected(&object), json!({}));
+        object["status"]["conditions"] = json!([]);
+        assert_eq!(reflected(&object), json!({}));
+        object["status"]["conditions"] = json!([{ "type": "Available" }]);
+        assert_eq!(reflected(&object), object["status"]);
+    }
+
     /// The cell kept a number below a raised `minReplicas` permanently.
     #[test]
     fn retained_replicas_with_autoscaling_stay_within_the_bounds() {

@@ -117,9 +117,11 @@ fn recreated_copy_counts_as_never_delivered() {
     recreated.copy = Some(copy.clone().into());
     assert_eq!(touches(&plan(&recreated, NOW)), 0);
     // A copy with a report of its cell was delivered, independent of all clocks.
-    copy.status = Some(WorkloadDeploymentStatus::default());
-    recreated.copy = Some(copy.into());
-    assert_eq!(touches(&plan(&recreated, NOW)), 1);
+    for (desired_replicas, expected) in [(0, 0), (1, 1)] {
+        copy.status = Some(WorkloadDeploymentStatus { desired_replicas, ..WorkloadDeploymentStatus::default() });
+        recreated.copy = Some(copy.clone().into());
+        assert_eq!(touches(&plan(&recreated, NOW)), expected, "a new object has the status of its definition");
+    }
 }
 
 #[test]

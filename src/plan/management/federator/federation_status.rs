@@ -53,7 +53,7 @@ pub(super) fn blocker(
 /// True if the cell has not made its first report. The first success is written together with that report.
 fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) -> bool {
     let reported = deployment.status.as_ref().is_some_and(|s| find(&s.conditions, condition::FEDERATED).is_some());
-    !reported && copy.is_none_or(|copy| copy.status.is_none())
+    !reported && copy.is_none_or(|copy| copy.report().is_none())
 }
 
 /// Problems that have outlasted their grace, and are reported. Each has its own grace: while the delivery recovers, other
@@ -253,7 +253,7 @@ fn update(
     let Own { federated, of_data, unheard, last_delivery, silent, is_pending } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
-    let report = copy.and_then(|copy| copy.status.as_ref());
+    let report = copy.and_then(WorkloadDeployment::report);
     let before = find(&old.conditions, condition::FEDERATED);
     let news = federated.as_ref().filter(|new| !is_pending && is_news(before, new, silent));
     let event = news.map(|news| {

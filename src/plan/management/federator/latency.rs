@@ -83,7 +83,7 @@ impl Look {
             uid: deployment.metadata.uid.clone().unwrap_or_default(),
             generation: deployment.metadata.generation.unwrap_or_default(),
             copied: copied.and_then(|generation| generation.parse().ok()),
-            reported: copy.and_then(|copy| copy.status.as_ref()?.observed_source_generation),
+            reported: copy.and_then(|copy| copy.report()?.observed_source_generation),
             wrote_copy: plan.steps.iter().any(|step| wrote(step, false)),
             wrote_status: plan.steps.iter().any(|step| wrote(step, true)),
         }

@@ -159,7 +159,7 @@ impl Loss<'_> {
     ///
     /// If the copy has lost its binding, a report of a cell proves the delivery too.
     pub fn had_been_delivered(&self, last_delivery: Option<&LastDelivery>) -> bool {
-        if self.clusters.is_empty() && self.copy.status.is_some() {
+        if self.clusters.is_empty() && self.copy.report().is_some() {
             return true;
         }
         last_delivery.is_some_and(|delivery| {

@@ -103,7 +103,10 @@ fn object_counts_as_lost_only_if_it_was_delivered() {
         let loss = Loss { copy: &copy, companion, created, clusters };
         assert_eq!(loss.had_been_delivered(last_delivery), expected, "{name}");
     }
-    copy.status = Some(serde_json::from_value(json!({})).unwrap());
+    // The status that the definition gives to new objects is no report.
+    copy.status = Some(serde_json::from_value(json!({ "observedGeneration": -1, "replicas": 0 })).unwrap());
+    assert!(!Loss { copy: &copy, companion: None, created: None, clusters: &[] }.had_been_delivered(None));
+    copy.status = Some(serde_json::from_value(json!({ "desiredReplicas": 1 })).unwrap());
     let loss = |clusters| Loss { copy: &copy, companion: None, created: None, clusters };
     assert!(loss(&[]).had_been_delivered(None), "a cell has reported on it");
     assert!(!loss(&dfw).had_been_delivered(None), "but that says nothing of where it is now");

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::compute::{ScaleSettings, WorkloadDeployment};
+use crate::api::compute::{NOTHING_OBSERVED, ScaleSettings, WorkloadDeployment};
 
 /// Number of Instances that a deployment has on one cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,10 +15,16 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Reads the numbers from a deployment's status on a cluster. `None` while the status lacks them. A cell may have written any
-    /// number. A number out of the field's range is clamped, so that sums hold.
+    /// Reads the numbers from a deployment's status on a cluster. `None` while the status lacks them, or is the one that the
+    /// definition gives to new objects. A cell may have written any number. A number out of the field's range is clamped, so that
+    /// sums hold.
     pub(crate) fn of(status: &Value) -> Option<Self> {
         let count = |field: &str| Some(status.get(field)?.as_i64()?.clamp(0, i32::MAX.into()));
+        let reports = |conditions: &Vec<Value>| !conditions.is_empty();
+        let is_new = status.get("observedGeneration").and_then(Value::as_i64) == Some(NOTHING_OBSERVED);
+        if is_new && !status.get("conditions").and_then(Value::as_array).is_some_and(reports) {
+            return None;
+        }
         let desired = count("desiredReplicas")?;
         let suspended = status.get("suspended").and_then(Value::as_bool) == Some(true);
         let desired = if suspended { 0 } else { desired };

@@ -113,7 +113,7 @@ fn ordinal_of(copy: &Instance, deployment: &WorkloadDeployment) -> Option<u32> {
 fn has_all_and_no_more(deployment: &WorkloadDeployment) -> bool {
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
     deployment.metadata.deletion_timestamp.is_none()
-        && deployment.status.as_ref().is_some_and(|status| {
+        && deployment.report().is_some_and(|status| {
             status.observed_generation.is_some()
                 && status.observed_generation == deployment.metadata.generation
                 && status.desired_replicas == desired

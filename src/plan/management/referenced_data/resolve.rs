@@ -404,7 +404,7 @@ pub fn wants_companions(
 
 /// True if Instances of an older template may still run. That is so until the cell reports otherwise.
 pub fn is_rolling(deployment: &WorkloadDeployment) -> bool {
-    deployment.status.as_ref().is_none_or(|status| {
+    deployment.report().is_none_or(|status| {
         status.observed_generation < deployment.metadata.generation || status.updated_replicas < status.replicas
     })
 }

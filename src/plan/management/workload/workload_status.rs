@@ -221,7 +221,7 @@ fn sum<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> Workloa
 /// Returns the status of a deployment for its present generation. A status of an older generation still counts Instances, but
 /// none of them as updated to the newest template.
 fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
-    let mut status = deployment.status.clone()?;
+    let mut status = deployment.report()?.clone();
     if status.observed_generation.is_some_and(|observed| Some(observed) < deployment.metadata.generation) {
         status.updated_replicas = 0;
         status.current_replicas = 0;
