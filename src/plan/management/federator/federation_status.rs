@@ -19,7 +19,7 @@ use crate::{
     api::{
         compute::{Condition, ConditionStatus, LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{annotation, condition, manager},
-        reason::Reason,
+        reason::{Class, Reason},
         referenced::DataRef,
     },
     plan::{
@@ -261,6 +261,12 @@ fn update(
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
         event::on(deployment, CONTROLLER, &note, now)
     });
+    let of_source = of_data.as_ref().filter(|new| is_news_of_source(find(&old.conditions, &new.type_), new));
+    let of_source = of_source.map(|news| {
+        let note =
+            Note { severity: Severity::Warning, reason: news.reason(), action: "Copying", text: &news.message };
+        event::on(deployment, CONTROLLER, &note, now)
+    });
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     if let Some(unheard) = unheard {
         if unheard.status == ConditionStatus::False {
@@ -279,7 +285,12 @@ fn update(
     status.conditions.extend(federated.into_iter().chain(of_data));
     let next = judge(deployment, &mut status, report.is_some(), grace, now);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
-    Plan::until(write.into_iter().chain(event).collect(), next)
+    Plan::until(write.into_iter().chain(event).chain(of_source).collect(), next)
+}
+
+/// True if the state of the data is worth an Event: a source cannot be copied, for a new reason.
+fn is_news_of_source(before: Option<&Condition>, new: &Condition) -> bool {
+    new.reason().class() == Class::Source && before.is_none_or(|before| before.reason != new.reason)
 }
 
 /// Adds `Ready`, `Reconciling` and `Stalled` to a status, and `observedGeneration` to one that no cell has reported. Returns the

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{placement::PlacementOutcome, refusal::Refusal};
+use super::{placement::PlacementOutcome, refusal::Refusal, workload_events};
 use crate::plan::management::{
     federator::{hub_trouble, unheard},
     readiness::{self, Instances, Readiness},
@@ -21,7 +21,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Plan, Project, Write,
+        Next, Plan, Project, Write,
         condition::{Verdict, find, is_true},
         limits,
     },
@@ -91,7 +91,7 @@ pub(super) fn workload_status(
         observe_stalled(&mut status, generation, stays);
     }
     status.conditions.extend(conditions);
-    Plan::until(Write::status(manager::WORKLOAD, &json!(status), workload).into_iter().collect(), next)
+    reported(workload, &status, next, now)
 }
 
 /// Counts a generation as observed although its writes were rejected: kstatus compares `observedGeneration` before it reads
@@ -251,7 +251,14 @@ pub(super) fn blocked(workload: &Workload, verdict: Verdict, grace: Duration, no
     status.conditions.retain(|c| c.type_ != condition::AVAILABLE && !readiness::TYPES.contains(&&*c.type_));
     status.conditions.push(condition);
     status.conditions.extend(judged);
-    Plan::until(Write::status(manager::WORKLOAD, &json!(status), workload).into_iter().collect(), next)
+    reported(workload, &status, next, now)
+}
+
+/// Plans the write of a status, with the Event that reports its news.
+fn reported(workload: &Workload, status: &WorkloadStatus, next: Next, now: Timestamp) -> Plan<Write<Project>> {
+    let write = Write::status(manager::WORKLOAD, &json!(status), workload);
+    let write = write.map(|write| workload_events::tells(write, workload, &status.conditions, now));
+    Plan::until(write.into_iter().collect(), next)
 }
 
 fn placement_verdict<'a>(
