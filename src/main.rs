@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use compute_operator::{
-    api::crds,
+    api::{crds, reason},
     config::{Command, Config, Flags, Invalid, LogFormat, Migration},
     io::clients::{self, Connection, Source},
     manager::{self, Failure},
@@ -32,6 +32,10 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => bad_config(&error),
         };
+    }
+    if flags.command == Some(Command::Reasons) {
+        print!("{}", reason::page::text());
+        return ExitCode::SUCCESS;
     }
     if let Some(Command::Migration(Migration::Status { federation_kubeconfig, federation_context })) = flags.command {
         return migration_status(&Source { path: Some(federation_kubeconfig), context: federation_context });

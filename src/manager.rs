@@ -291,7 +291,7 @@ impl Loader<'_> {
     }
 
     /// Reads a kubeconfig for servers of this kind, and reads it again whenever its files change. Each read reports the end of
-    /// its client certificate, if it has one. An unusable change is reported on `/readyz` and as a metric.
+    /// its client certificate and of its token, if it has one. An unusable change is reported on `/readyz` and as a metric.
     fn load(self, source: &Source, host: Host) -> Result<Credentials, Failure> {
         let credentials = clients::load(source).map_err(Failure::Config)?;
         let metrics = self.metrics.clone();
@@ -299,6 +299,8 @@ impl Loader<'_> {
             if let Some(until) = credentials.good_until() {
                 metrics.client_certificate(host, until);
             }
+            let token = credentials.token();
+            metrics.token(host, token.map(|token| token.until), token.and_then(|token| token.since));
         };
         report_expiry(&credentials);
         let (metrics, health) = (self.metrics.clone(), self.health.clone());

@@ -74,6 +74,16 @@ pub enum Command {
     Trace(Trace),
     /// List what waits in all projects, one line for each cause.
     Waiting(Waiting),
+    /// Explain a reason of a condition or an Event: what it means, who has to act, and how.
+    Explain(Explain),
+}
+
+/// Arguments of `explain`.
+#[derive(Clone, Debug, Args)]
+pub struct Explain {
+    /// The reason, such as NotScheduled. Without it, all reasons are listed.
+    #[arg(value_name = "REASON")]
+    pub reason: Option<String>,
 }
 
 /// Arguments of `trace`.

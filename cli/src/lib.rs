@@ -4,6 +4,7 @@
 //! ([`output`], [`screen`]). It decides nothing itself: the operator's library does.
 
 pub mod exit;
+pub mod explain;
 pub mod flags;
 pub mod output;
 pub mod planes;
@@ -44,6 +45,7 @@ async fn run(flags: &Flags, out: &mut dyn Write) -> Result<Exit, (Exit, String)>
     match &flags.command {
         Command::Trace(args) => trace::run(&flags.global, args, output, out).await,
         Command::Waiting(args) => waiting::run(&flags.global, args, output, out).await,
+        Command::Explain(args) => explain::run(args, output, out),
     }
 }
 

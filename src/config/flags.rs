@@ -83,6 +83,8 @@ pub enum Command {
         #[arg(long, default_value = "crds")]
         dir: PathBuf,
     },
+    /// Print the page of all reasons that conditions and Events can have, docs/reasons.md
+    Reasons,
     /// Migration from the Go operator's claims to dependencies
     #[command(subcommand)]
     Migration(Migration),

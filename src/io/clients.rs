@@ -15,6 +15,7 @@ use kube::{
     client::ClientBuilder,
     config::{Cluster, Kubeconfig, KubeconfigError},
 };
+use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
@@ -26,6 +27,7 @@ use super::{
     proxy::{self, Proxies},
     requests::{Meter, Observer, ServerClock},
     server,
+    token::{self, Validity},
 };
 use crate::{
     api::names::ProjectName,
@@ -99,6 +101,12 @@ impl Credentials {
         good_until(&self.loaded().config)
     }
 
+    /// Returns the validity of the bearer token. `None` if there is no token, and if the token does not tell its end. A token file is
+    /// read again with each call. The tokens of a plugin are left out: the plugin renews them.
+    pub fn token(&self) -> Option<Validity> {
+        token_of(&self.loaded().config)
+    }
+
     /// Returns the address of the server in the kubeconfig.
     fn server(&self) -> http::Uri {
         self.loaded().config.cluster_url.clone()
@@ -137,11 +145,28 @@ impl Credentials {
     }
 
     /// Reloads the kubeconfig and the files that it names when they change, until `stop`. If the new files cannot be used, the
-    /// loaded credentials stay in use. `report` is called with each change and each problem.
+    /// loaded credentials stay in use. `report` is called with each change and each problem, and with each renewed token file.
     pub async fn keep(self, source: Source, report: impl Fn(Result<&Self, &str>) + Send, stop: CancellationToken) {
         let mut failed: Option<String> = None;
+        let mut token = self.token();
         while stop.run_until_cancelled(tokio::time::sleep(CHECK_EVERY)).await.is_some() {
             failed = self.check(&source, failed.as_deref(), &report);
+            self.check_token(&mut token, failed.as_deref(), &report);
+        }
+    }
+
+    /// Reports a token with another validity than `known`. The kubelet renews a token file without a change of the kubeconfig.
+    fn check_token(
+        &self,
+        known: &mut Option<Validity>,
+        failed: Option<&str>,
+        report: &(impl Fn(Result<&Self, &str>) + Send),
+    ) {
+        let token = self.token();
+        // A report of success ends the report of a problem.
+        if failed.is_none() && token != *known {
+            *known = token;
+            report(Ok(self));
         }
     }
 
@@ -478,6 +503,20 @@ fn good_until(config: &Config) -> Option<i64> {
     };
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().ok()?;
     server::expiry_of_chain(&chain)
+}
+
+/// Returns the validity of the bearer token, see [`Credentials::token`]. The order is kube's.
+fn token_of(config: &Config) -> Option<Validity> {
+    let auth = &config.auth_info;
+    let has_password = auth.username.is_some() && auth.password.is_some();
+    if auth.auth_provider.is_some() || has_password {
+        return None;
+    }
+    match (&auth.token, &auth.token_file) {
+        (Some(text), _) => token::validity(text.expose_secret()),
+        (None, Some(file)) => token::validity(&fs::read_to_string(file).ok()?),
+        (None, None) => None,
+    }
 }
 
 /// Loads one context. kube's own loader applies the proxy variables in another way (see [`proxy`]).

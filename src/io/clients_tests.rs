@@ -143,6 +143,58 @@ fn client_certificate_in_text_or_file_gives_its_expiry() {
     fs::remove_file(file).unwrap();
 }
 
+/// A token with this end, as an API server issues it.
+fn token_until(until: i64) -> String {
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+    format!("{}.{}.c2ln", BASE64.encode("{}"), BASE64.encode(format!("{{\"exp\":{until},\"iat\":5}}")))
+}
+
+#[test]
+fn token_in_text_or_file_gives_its_end() {
+    let until = |config: &Config| token_of(config).map(|token| token.until);
+    let file = std::env::temp_dir().join(format!("token-{:016x}", fastrand::u64(..)));
+    let mut config = Config::new("https://hub.example".parse().unwrap());
+    assert_eq!(until(&config), None, "no token");
+    config.auth_info.token_file = Some(file.display().to_string());
+    assert_eq!(until(&config), None, "the file does not exist yet");
+    fs::write(&file, token_until(20)).unwrap();
+    assert_eq!(until(&config), Some(20));
+    fs::write(&file, format!("{}\n", token_until(30))).unwrap();
+    assert_eq!(until(&config), Some(30), "the kubelet has renewed it");
+    config.auth_info.token = Some(token_until(10).into());
+    assert_eq!(until(&config), Some(10), "text in the kubeconfig has precedence over the file");
+    config.auth_info.token = Some("opaque".to_owned().into());
+    assert_eq!(until(&config), None, "the file is not used");
+    config.auth_info.token = Some(token_until(10).into());
+    (config.auth_info.username, config.auth_info.password) = (Some("u".to_owned()), Some("p".to_owned().into()));
+    assert_eq!(until(&config), None, "the password is used");
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn token_file_renewed_is_reported_once_and_not_while_the_kubeconfig_is_broken() {
+    let dir = folder();
+    let file = dir.join("token");
+    fs::write(&file, token_until(20)).unwrap();
+    let server = serde_json::json!({ "server": "https://localhost:1" });
+    let source = kubeconfig(&dir, &server, &serde_json::json!({ "tokenFile": "token" }));
+    let credentials = load(&source).unwrap();
+    let reported = Mutex::new(Vec::new());
+    let report = |read: Result<&Credentials, &str>| {
+        reported.lock().unwrap().push(read.ok().and_then(Credentials::token).map(|token| token.until));
+    };
+    let mut known = credentials.token();
+    assert_eq!(known, Some(Validity { until: 20, since: Some(5) }));
+    credentials.check_token(&mut known, None, &report);
+    fs::write(&file, token_until(30)).unwrap();
+    credentials.check_token(&mut known, Some("it is broken"), &report);
+    assert!(reported.lock().unwrap().is_empty());
+    credentials.check_token(&mut known, None, &report);
+    credentials.check_token(&mut known, None, &report);
+    assert_eq!(*reported.lock().unwrap(), [Some(30)]);
+    fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn kubeconfig_unusable_is_reported_in_one_line() {
     let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));

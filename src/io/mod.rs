@@ -22,6 +22,7 @@ pub mod shared;
 pub mod store;
 #[cfg(test)]
 pub(crate) mod stub_server;
+mod token;
 mod uid;
 pub mod watch;
 mod watched;

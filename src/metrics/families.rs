@@ -140,14 +140,21 @@ families! {
     stranded: Gauge,
         "compute_federation_stranded_namespaces",
         "Hub namespaces with objects of a project or namespace that does not exist";
-    mislabelled: Gauge,
-        "compute_federation_mislabelled_clusters", "Clusters that hold a city without its label";
-    drains: Family<State, Gauge>, "compute_federation_drains", "Cities with a drain, by state";
+    mislabelled: Family<CityLabel, Gauge>,
+        "compute_federation_mislabelled_clusters", "Set to 1 for each Cluster that holds a city without its label";
+    unready: Family<CityLabel, Gauge>,
+        "compute_federation_unready_clusters", "Set to 1 for each Cluster of a city that is not ready";
+    drains: Family<DrainLabel, Gauge>,
+        "compute_federation_drains", "Set to 1 for each city that has to leave a Cluster, by state of the drain";
     latency: Family<LegLabel, Histogram, Buckets> = timed(0.01, 17),
         "compute_federation_latency_seconds",
         "Latency of federation, by leg: to the hub, from there to the cell's report, and then to the status";
     certificates: Family<CertificateLabel, Gauge>,
         "compute_certificate_expiration_timestamp_seconds", "End of a certificate's validity, in seconds since 1970";
+    token_ends: Family<HostLabel, Gauge>,
+        "compute_token_expiration_timestamp_seconds", "End of a bearer token's validity, in seconds since 1970";
+    token_issues: Family<HostLabel, Gauge>,
+        "compute_token_issue_timestamp_seconds", "Issue of a bearer token, in seconds since 1970";
     kubeconfigs: Family<HostLabel, Gauge>,
         "compute_kubeconfig_unusable",
         "Set to 1 while the changed files of a kubeconfig cannot be used, and the earlier ones stay in use";
@@ -191,8 +198,18 @@ pub(super) struct PlaneLabel {
     pub(super) plane: &'static str,
 }
 
+/// Bounded by the Clusters on the hub and the cities that they have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct State {
+pub(super) struct CityLabel {
+    pub(super) cluster: String,
+    pub(super) city: String,
+}
+
+/// Bounded like [`CityLabel`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct DrainLabel {
+    pub(super) cluster: String,
+    pub(super) city: String,
     pub(super) state: &'static str,
 }
 

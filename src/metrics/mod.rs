@@ -7,13 +7,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::text::encode,
-    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, CertificateLabel, ClusterLabel, Controller, Families, HostLabel, KindLabel, LegLabel,
-    Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError, RequestLabels,
-    ResultLabel, State, Taken, Undecodable, Verb, Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, CertificateLabel, CityLabel, ClusterLabel, Controller, DrainLabel, Families,
+    HostLabel, KindLabel, LegLabel, Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange, Reconcile,
+    ReconcileError, RequestLabels, ResultLabel, Taken, Undecodable, Verb, Watch, WatchFailure, WriteLabels,
 };
 
 /// Kinds of API servers that requests go to. Addresses are no labels: each project has its own.
@@ -254,6 +254,18 @@ impl Metrics {
         self.certificate(name, until);
     }
 
+    /// Sets the end of the bearer token for servers of this kind, and the time of its issue, in seconds since 1970. `None` removes
+    /// the series: the token has no end, or does not tell it.
+    pub fn token(&self, host: Host, until: Option<i64>, since: Option<i64>) {
+        let label = HostLabel { host: host.label() };
+        for (family, time) in [(&self.0.token_ends, until), (&self.0.token_issues, since)] {
+            match time {
+                Some(time) => drop(family.get_or_create(&label).set(time)),
+                None => drop(family.remove(&label)),
+            }
+        }
+    }
+
     /// Sets the gauge to 1 if the changed files of a kubeconfig for servers of this kind are unusable.
     pub fn kubeconfig_unusable(&self, host: Host, unusable: bool) {
         self.0.kubeconfigs.get_or_create(&HostLabel { host: host.label() }).set(i64::from(unusable));
@@ -333,15 +345,21 @@ impl Metrics {
         self.0.stranded.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets the number of clusters that hold a city without its label.
-    pub fn mislabelled(&self, clusters: usize) {
-        self.0.mislabelled.set(i64::try_from(clusters).unwrap_or(i64::MAX));
+    /// Sets the Clusters that hold a city without its label, each with the city.
+    pub fn mislabelled<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        set_cities(&self.0.mislabelled, all);
     }
 
-    /// Sets the number of cities that have to leave a cluster, for each state.
-    pub fn drains<const N: usize>(&self, counts: [(&'static str, usize); N]) {
-        for (state, cities) in counts {
-            self.0.drains.get_or_create(&State { state }).set(i64::try_from(cities).unwrap_or(i64::MAX));
+    /// Sets the Clusters that are not ready, each with a city that it holds or that its label names.
+    pub fn unready<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        set_cities(&self.0.unready, all);
+    }
+
+    /// Sets the cities that have to leave a cluster, each with the state of the drain. `state` comes from a closed set.
+    pub fn drains<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str, &'static str)>) {
+        self.0.drains.clear();
+        for (cluster, city, state) in all {
+            self.0.drains.get_or_create(&DrainLabel { cluster: cluster.into(), city: city.into(), state }).set(1);
         }
     }
 
@@ -353,6 +371,14 @@ impl Metrics {
     /// Sets the gauge to 1 if this process leads.
     pub fn leads(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
+    }
+}
+
+/// Sets a gauge to 1 for these clusters and cities, and removes all others.
+fn set_cities<'a>(family: &Family<CityLabel, Gauge>, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    family.clear();
+    for (cluster, city) in all {
+        family.get_or_create(&CityLabel { cluster: cluster.into(), city: city.into() }).set(1);
     }
 }
 

@@ -50,3 +50,32 @@ fn forgotten_namespace_loses_its_series_and_others_keep_theirs() {
     let left = text.lines().filter(|line| line.contains("ns-stays") && !line.contains("_bucket")).count();
     assert_eq!(left, 6, "two gauges, sum and count of the wait, two changes: {text}");
 }
+
+#[test]
+fn gauges_of_tokens_and_cities_have_only_what_is_so_now() {
+    let metrics = Metrics::default();
+    let shown = |name: &str| {
+        let text = metrics.text();
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.map(|line| line[name.len()..].to_owned()).collect::<Vec<_>>()
+    };
+    metrics.token(Host::Hub, Some(20), Some(10));
+    assert_eq!(shown("compute_token_expiration_timestamp_seconds"), ["{host=\"hub\"} 20"]);
+    assert_eq!(shown("compute_token_issue_timestamp_seconds"), ["{host=\"hub\"} 10"]);
+    metrics.token(Host::Hub, Some(30), None);
+    assert_eq!(shown("compute_token_expiration_timestamp_seconds"), ["{host=\"hub\"} 30"]);
+    assert!(shown("compute_token_issue_timestamp_seconds").is_empty());
+    metrics.token(Host::Hub, None, None);
+    assert!(shown("compute_token_expiration_timestamp_seconds").is_empty(), "another token has no end");
+
+    metrics.mislabelled([("a", "dfw"), ("b", "ord")]);
+    metrics.mislabelled([("b", "ord")]);
+    assert_eq!(shown("compute_federation_mislabelled_clusters"), ["{cluster=\"b\",city=\"ord\"} 1"]);
+    metrics.unready([("a", "dfw")]);
+    assert_eq!(shown("compute_federation_unready_clusters"), ["{cluster=\"a\",city=\"dfw\"} 1"]);
+    metrics.drains([("a", "dfw", "waiting")]);
+    metrics.drains([("a", "dfw", "failed")]);
+    assert_eq!(shown("compute_federation_drains"), ["{cluster=\"a\",city=\"dfw\",state=\"failed\"} 1"]);
+    metrics.unready([]);
+    assert!(shown("compute_federation_unready_clusters").is_empty());
+}

@@ -95,7 +95,8 @@ impl Asker {
             let condition = condition(&found, "Ready")["reason"].clone();
             let traced = Self::named(self.ask(namespace, &["trace", &object, "--output", "json"]).await);
             let by_tenant = Self::named(self.ask_as_tenant(namespace, &["trace", &object, "--output", "json"]).await);
-            let (_, list) = self.ask(namespace, &["waiting", reason, "--all", "--manager-url", &self.url, "-o", "json"]).await;
+            let (_, list) =
+                self.ask(namespace, &["waiting", reason, "--all", "--manager-url", &self.url, "-o", "json"]).await;
             let list: Value = serde_json::from_str(&list).map_err(|error| format!("{error}: {list}"))?;
             let of_list = list["objects"].as_array().into_iter().flatten();
             let listed = of_list.filter(|one| one["name"] == deployment && one["reason"] == reason).count();
@@ -103,7 +104,9 @@ impl Asker {
             if condition == reason && traced == expected && by_tenant == expected && listed == 1 {
                 Ok(())
             } else {
-                Err(format!("condition {condition}, trace {traced:?}, as a tenant {by_tenant:?}, listed {listed} times"))
+                Err(format!(
+                    "condition {condition}, trace {traced:?}, as a tenant {by_tenant:?}, listed {listed} times"
+                ))
             }
         })
         .await;

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::Value;
 use testbed::pki::User;
 
 use crate::common::{
@@ -11,6 +13,11 @@ use crate::common::{
 };
 
 const UNUSABLE: &str = "compute_kubeconfig_unusable";
+/// What is exported for a token with these times.
+const TOKEN: [&str; 2] = [
+    "compute_token_expiration_timestamp_seconds{host=\"hub\"} 1795305600",
+    "compute_token_issue_timestamp_seconds{host=\"hub\"} 1792713600",
+];
 
 /// The manager never reloaded its kubeconfig. After a rotation on disk the old credential expired, and the manager
 /// lost access.
@@ -44,5 +51,25 @@ fn kubeconfig_changed_is_reloaded_and_broken_is_reported() {
         assert_eq!((code, text.as_str()), (200, "ok\n"));
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+
+        // A token that tells its end. The server does not accept it, which does not matter here.
+        let claims = URL_SAFE_NO_PAD.encode("{\"exp\":1795305600,\"iat\":1792713600}");
+        let token = format!("e30.{claims}.c2lnbmF0dXJl");
+        let mut with_token: Value = serde_json::from_str(&good).unwrap();
+        with_token["users"][0]["user"]["token"] = token.clone().into();
+        let exported = async |wanted: bool| {
+            eventually(&format!("the end of the token is exported: {wanted}"), || async {
+                let text = world.operators[0].metrics().await.map_err(|why| why.to_string())?;
+                assert!(!text.contains(&claims), "the token is in the metrics");
+                let lines = TOKEN.iter().filter(|line| text.lines().any(|one| one == **line)).count();
+                if lines == if wanted { TOKEN.len() } else { 0 } { Ok(()) } else { Err(text) }
+            })
+            .await;
+        };
+        exported(false).await;
+        fs::write(&file, with_token.to_string()).unwrap();
+        exported(true).await;
+        fs::write(&file, &good).unwrap();
+        exported(false).await;
     });
 }

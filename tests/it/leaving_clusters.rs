@@ -40,7 +40,8 @@ async fn is_reported(world: &World, ns: &str, why: &str) -> Result<(), String> {
         return Err(said.to_string());
     }
     let metrics = world.operators[0].metrics().await.map_err(|error| error.to_string())?;
-    let counted = metrics.lines().any(|line| line == "compute_federation_drains{state=\"failed\"} 1");
+    let mut drains = metrics.lines().filter(|line| line.starts_with("compute_federation_drains{"));
+    let counted = drains.any(|line| line.contains("city=\"dfw\"") && line.ends_with("state=\"failed\"} 1"));
     if counted { Ok(()) } else { Err("the gauge does not count it".to_owned()) }
 }
 

@@ -278,6 +278,9 @@ async fn cluster_away(stage: &mut Stage) {
     let new = stage.start("new", "ord").await;
     let told = stage.says(&new, "Federated", "ClusterNotReady").await;
     assert!(told.contains("Cluster cell-ord of city ord"), "{told}");
+    let unready = "compute_federation_unready_clusters{cluster=\"cell-ord\",city=\"ord\"} 1";
+    let counted = stage.world.operators[0].metrics().await.unwrap();
+    assert!(counted.lines().any(|line| line == unready), "{counted}");
     let ord = stage.world.bed.cells.get_mut("ord").unwrap();
     ord.start_api_server().unwrap();
     ord.wait_ready().await.unwrap();

@@ -200,7 +200,8 @@ impl Stage {
             let drains: Vec<&str> =
                 text.lines().filter(|line| line.starts_with("compute_federation_drains{")).collect();
             let counts = |line: &&&str| line.ends_with(" 1");
-            let in_one = drains.iter().find(counts).and_then(|line| line.split('"').nth(1));
+            let of_state = |line: &&str| line.split("state=\"").nth(1).and_then(|rest| rest.split('"').next());
+            let in_one = drains.iter().find(counts).and_then(of_state);
             if in_one == state { Ok(()) } else { Err(format!("{drains:?}")) }
         })
         .await;

@@ -9,7 +9,7 @@ use crate::common::path;
 
 /// Metrics that are not exported while `prometheus.rs` scrapes. Each has the file under `tests/` and the name of the test that
 /// provokes it.
-pub const ELSEWHERE: [(&str, &str, &str); 16] = [
+pub const ELSEWHERE: [(&str, &str, &str); 20] = [
     (
         "compute_fields_taken_over_total",
         "long/go_era/mod.rs",
@@ -60,6 +60,22 @@ pub const ELSEWHERE: [(&str, &str, &str); 16] = [
         "copies_without_original_in_a_restored_project_are_kept_for_the_grace",
     ),
     ("compute_federation_drains", "long/drains.rs", "drain_with_an_obstacle_loses_nothing_reports_and_continues"),
+    ("compute_federation_mislabelled_clusters", "it/metrics.rs", "metrics_change_when_provoked"),
+    (
+        "compute_federation_unready_clusters",
+        "long/diagnosis.rs",
+        "delivery_causes_are_reported_in_time_and_cleared_by_the_cure",
+    ),
+    (
+        "compute_token_expiration_timestamp_seconds",
+        "it/credentials.rs",
+        "kubeconfig_changed_is_reloaded_and_broken_is_reported",
+    ),
+    (
+        "compute_token_issue_timestamp_seconds",
+        "it/credentials.rs",
+        "kubeconfig_changed_is_reloaded_and_broken_is_reported",
+    ),
     ("compute_kubeconfig_unusable", "it/credentials.rs", "kubeconfig_changed_is_reloaded_and_broken_is_reported"),
     (
         "compute_certificate_expiration_timestamp_seconds",

@@ -84,7 +84,8 @@ fn guarded_city_with_a_changed_label_stays() {
                 event.data["regarding"]["name"] == "cell-dfw" && event.data["reason"] == "CityLabelLost"
             };
             let counted = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
-            if events.iter().any(on) && counted.contains("compute_federation_mislabelled_clusters 1") {
+            let line = "compute_federation_mislabelled_clusters{cluster=\"cell-dfw\",city=\"dfw\"} 1";
+            if events.iter().any(on) && counted.contains(line) {
                 Ok(())
             } else {
                 Err(format!("{} events", events.len()))

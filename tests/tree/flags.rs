@@ -87,7 +87,9 @@ fn commands(command: &Command, before: &str) -> String {
             return commands(command, &name);
         }
         let about = command.get_about().unwrap_or_else(|| panic!("{name} has no description"));
-        format!("\n## `{name}`\n\n{about}.\n{}", table(command, false, &BTreeMap::new()))
+        let has_flags = command.get_arguments().any(|arg| arg.get_long().is_some());
+        let flags = if has_flags { table(command, false, &BTreeMap::new()) } else { String::new() };
+        format!("\n## `{name}`\n\n{about}.\n{flags}")
     };
     others.map(section).collect()
 }
@@ -119,6 +121,7 @@ fn flags_page_equals_what_the_types_generate() {
         "| `--leader-elect[=BOOL]` | `false` | `LEADER_ELECT` | Reconcile only while holding the Lease. |",
         "| `--zap-encoder=FORM` | json |  | Format of the logs. `console`: Text for people. `json`: One JSON object per line.",
         "| `--instance-type-default=NAME` |",
+        "\n## `compute-operator reasons`\n\nPrint the page of all reasons",
         "\n## `compute-operator migration status`\n",
     ] {
         assert!(wanted.contains(part), "{part}: {wanted}");

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use compute_operator::api::meta;
+use compute_operator::api::{meta, reason};
 use serde_json::{Value, json};
 
 use super::{
@@ -105,18 +105,96 @@ fn alert_uses_existing_metrics_and_has_a_runbook() {
             "{name}: other programs have metrics of these names too"
         );
         assert!(["critical", "warning"].contains(&alert["labels"]["severity"].as_str().unwrap()), "{name}");
-        for text in ["summary", "description"] {
+        for text in ["summary", "description", "command"] {
             assert!(alert["annotations"][text].as_str().is_some_and(|text| !text.is_empty()), "{name}: no {text}");
         }
-        let runbook = alert["annotations"]["runbook_url"].as_str().unwrap();
-        let page =
-            fs::read_to_string(root().join(runbook)).unwrap_or_else(|_| panic!("{name}: {runbook} does not exist"));
-        assert!(page.contains(&format!("`{name}`")), "{runbook} does not say that it is for {name}");
+        let file = runbook(&alert);
+        let page = fs::read_to_string(root().join("docs/runbooks").join(&file))
+            .unwrap_or_else(|_| panic!("{name}: {file} does not exist"));
+        assert!(page.contains(&format!("`{name}`")), "{file} does not say that it is for {name}");
         let list = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
         assert!(list.contains(&format!("`{name}`")), "docs/runbooks/README.md does not list {name}");
         assert!(seen.insert(name.clone()), "{name} is listed twice");
     }
     assert!(seen.len() > 15);
+}
+
+/// Returns the file of an alert's runbook. The address is absolute, and of this version.
+fn runbook(alert: &Value) -> String {
+    let address = alert["annotations"]["runbook_url"].as_str().unwrap();
+    let file = address.rsplit('/').next().unwrap();
+    assert_eq!(address, reason::page::runbook_url(file), "{}: the address is not of this version", alert["alert"]);
+    file.to_owned()
+}
+
+/// Returns the first command of each alert, with a name in place of each template.
+pub fn commands_of_alerts() -> Vec<(String, String)> {
+    let command = |alert: &Value| {
+        let mut command = alert["annotations"]["command"].as_str().unwrap().to_owned();
+        for (before, after) in [("{{ with $labels.cluster }}", ""), ("{{ . }}", "name")] {
+            command = command.replace(before, after);
+        }
+        if let Some((before, _)) = command.clone().split_once("{{ else }}") {
+            before.clone_into(&mut command);
+        }
+        while let Some((before, rest)) = command.clone().split_once("{{ $labels.") {
+            command = format!("{before}name{}", rest.split_once(" }}").unwrap().1);
+        }
+        assert!(!command.contains("{{"), "{command}");
+        (alert["alert"].as_str().unwrap().to_owned(), command)
+    };
+    alerts().iter().map(command).collect()
+}
+
+/// The summary of an alert has what tells it from another alert of its name. What its rule does not keep is nothing there.
+#[test]
+fn alert_texts_use_kept_labels_and_the_summary_names_cluster_city_and_reason() {
+    for alert in alerts() {
+        let (name, rule) = (alert["alert"].as_str().unwrap(), alert["expr"].as_str().unwrap());
+        let kept: BTreeSet<&str> =
+            rule.split("by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(", ")).collect();
+        let text = |which: &str| alert["annotations"][which].as_str().unwrap();
+        for which in ["summary", "description", "command"] {
+            for label in text(which).split("$labels.").skip(1) {
+                let label = label.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap();
+                assert!(kept.contains(label), "{name}: its rule does not keep {label}");
+            }
+        }
+        for label in ["cluster", "city", "reason", "state", "namespace", "leg", "host", "certificate"] {
+            let is_named = text("summary").contains(&format!("$labels.{label}"));
+            assert!(is_named || !kept.contains(label), "{name}: its summary does not name {label}");
+        }
+    }
+}
+
+#[test]
+fn runbooks_begin_with_their_alerts_and_reasons() {
+    let write = std::env::var_os("WRITE_RUNBOOKS").is_some();
+    let mut seen = 0;
+    for entry in fs::read_dir(root().join("docs/runbooks")).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if file == "README.md" {
+            continue;
+        }
+        let alerts: Vec<Value> = alerts().into_iter().filter(|alert| runbook(alert) == file).collect();
+        let names: Vec<&str> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
+        let wanted = reason::page::runbook_head(&file, &names);
+        let page = fs::read_to_string(&path).unwrap();
+        let (title, rest) = page.split_once("\n\n").unwrap();
+        if write {
+            let rest = if rest.starts_with("Alerts: ") { rest.split_once("\n\n").unwrap().1 } else { rest };
+            fs::write(&path, format!("{title}\n\n{wanted}\n{rest}")).unwrap();
+        } else {
+            let is_there = rest.strip_prefix(&wanted).is_some_and(|rest| rest.starts_with('\n'));
+            assert!(
+                is_there,
+                "{file}: run `WRITE_RUNBOOKS=1 cargo test --test tree runbooks` and commit what it writes"
+            );
+        }
+        seen += 1;
+    }
+    assert!(seen > 12, "only {seen} runbooks");
 }
 
 #[test]
@@ -214,6 +292,7 @@ fn rules_and_their_unit_tests_pass_promtool() {
     // JSON is YAML.
     fs::write(dir.join("rules.yaml"), groups().to_string()).unwrap();
     let tests = fs::read_to_string(root().join("tests/alerts/rules_test.yaml")).unwrap();
+    let tests = tests.replace("runbook_url: DOCS/", &format!("runbook_url: {}/", reason::DOCS));
     fs::write(dir.join("rules_test.yaml"), &tests).unwrap();
     // The check detects an alert that does not fire.
     fs::write(dir.join("wrong_test.yaml"), tests.replace("alertname=\"ComputeNoLeader\"", "alertname=\"Other\""))

@@ -64,9 +64,25 @@ impl Server {
     }
 
     /// Installs the definitions of Milo, Karmada, the Prometheus operator and cert-manager. Returns false if Go is missing.
-    async fn define_others(&self) -> bool {
+    pub async fn define_others(&self) -> bool {
         let Some(mut texts) = definitions::of_others().unwrap() else { return false };
         texts.insert("milo.yaml", fs::read_to_string(root().join("e2e/testbed/crds/milo.yaml")).unwrap());
+        self.define(&texts).await;
+        true
+    }
+
+    /// Installs the definitions of this operator, of Karmada's bindings and of the neighbouring services.
+    pub async fn define_kinds(&self) {
+        let folders = ["crds", "e2e/testbed/crds"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+        let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+        let text =
+            |path: PathBuf| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(path).unwrap());
+        let texts: BTreeMap<String, String> =
+            files.map(text).filter(|(name, _)| name.ends_with(".yaml") && name != "protection.yaml").collect();
+        self.define(&texts).await;
+    }
+
+    async fn define<K>(&self, texts: &BTreeMap<K, String>) {
         let client = self.plane.client().await.unwrap();
         for text in texts.values() {
             manifests::apply(&client, text).await.unwrap();
@@ -77,7 +93,6 @@ impl Server {
         }
         let established: Vec<&str> = names.iter().map(String::as_str).collect();
         self.kubectl(&[&["wait", "--for=condition=Established"], &established[..]].concat(), "").unwrap();
-        true
     }
 
     /// Runs kubectl with `input` on its stdin.

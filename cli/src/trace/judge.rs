@@ -10,7 +10,7 @@ use compute_operator::{
         compute::{Condition, ConditionStatus, Instance, WorkloadDeployment},
         meta::condition,
         names::{self, CityCode},
-        reason::{Class, Reason, WaitsFor},
+        reason::{Class, Reason, Who},
         user_list::UserName,
     },
     plan::{
@@ -155,6 +155,9 @@ pub struct Way {
     pub ready: i32,
     /// Number of wanted Instances.
     pub desired: i32,
+    /// Its namespace on the hub, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub_namespace: Option<String>,
     /// Clusters that it is bound to.
     pub clusters: Vec<String>,
     /// The links.
@@ -277,15 +280,16 @@ fn not_ready(conditions: &[Condition], types: &[&str]) -> Option<Broken> {
 
 impl Broken {
     fn new(reason: &Reason, since: Option<Timestamp>, message: String) -> Self {
-        let progresses = matches!(reason.class(), Class::Progress | Class::Success);
-        let waits_for = (!progresses).then(|| reason.waits_for().label().to_owned());
+        // A reason of another component has no entry: the platform knows that component.
+        let who = reason.entry().map_or(Who::Platform, |entry| entry.who);
+        let waits_for = (who != Who::Nobody).then(|| who.label().to_owned());
         let link = Link::of(reason);
         Self { link, reason: reason.as_str().to_owned(), waits_for, since, message, unreported: false }
     }
 
     /// True if a tenant has to act.
     pub fn is_of_tenant(&self) -> bool {
-        self.waits_for.as_deref() == Some(WaitsFor::Tenant.label())
+        self.waits_for.as_deref() == Some(Who::Tenant.label())
     }
 }
 
@@ -311,6 +315,7 @@ impl Way {
             city: object.spec.city_code.clone(),
             ready: status.ready_replicas,
             desired,
+            hub_namespace: deployment.hub_namespace.clone(),
             clusters: binding.map(|binding| binding.clusters.to_vec()).unwrap_or_default(),
             steps: Vec::new(),
             broken,

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use compute_operator::api::reason::Reason;
+
 use super::judge::{Broken, Step, Trace, Way};
 use crate::screen::{Mark, Screen, age};
 
@@ -19,7 +21,49 @@ pub fn text(trace: &Trace, screen: Screen) -> String {
         text.push('\n');
         text.push_str(&way_text(way, trace, screen));
     }
+    text.push_str(&advice(trace));
     text
+}
+
+/// Returns what to do about the worst problem, and where more about it stands.
+fn advice(trace: &Trace) -> String {
+    let Some((broken, way)) = trace.worst().filter(|(broken, _)| broken.waits_for.is_some()) else {
+        return String::new();
+    };
+    let reason = Reason::from(&*broken.reason);
+    let mut text = String::from("\n");
+    if let Some(entry) = reason.entry() {
+        for (n, step) in entry.steps.iter().enumerate() {
+            let label = if n == 0 { "DO" } else { "" };
+            let _ = writeln!(text, "{label:<8}{}. {}", n + 1, filled_in(step, trace, way));
+        }
+        if !entry.alerts.is_empty() {
+            let _ = writeln!(text, "ALERT   {}", entry.alerts.join(", "));
+        }
+        let _ = writeln!(text, "WHY     kubectl compute explain {}", broken.reason);
+    }
+    if let Some(way) = way.filter(|_| !broken.is_of_tenant()) {
+        let since = broken.since.map_or_else(String::new, |since| format!(" since {since}"));
+        let _ = writeln!(
+            text,
+            "TELL    the platform: {} {}/{} {}{since}",
+            trace.context, trace.namespace, way.deployment, broken.reason
+        );
+    }
+    text
+}
+
+/// Replaces the placeholders of a step by the names of this trace, as far as they are certain.
+fn filled_in(step: &str, trace: &Trace, way: Option<&Way>) -> String {
+    let mut step = step.replace("workloads.compute.datumapis.com NAME", &format!("cwl {}", trace.workload));
+    if let Some(way) = way {
+        step = step.replace("workloaddeployments NAME", &format!("wd {}", way.deployment));
+        step = step.replace("=CITY", &format!("={}", way.city));
+        if let Some(namespace) = &way.hub_namespace {
+            step = step.replace("HUB_NAMESPACE", namespace);
+        }
+    }
+    step.replace("-n NAMESPACE", &format!("-n {}", trace.namespace)).replace('`', "")
 }
 
 /// Returns the title, and the sentence that says who has to act.

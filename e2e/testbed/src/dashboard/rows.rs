@@ -130,11 +130,21 @@ const DATA: &[Panel] = &[
 const CITIES: &[Panel] = &[
     (
         "Drains of cities",
-        "Drains by state, and clusters that hold a city without its label",
+        "Drains by state, clusters that hold a city without its label, and clusters of a city that are not ready",
         "short",
         &[
-            ("sum by (state) (compute_federation_drains{$target})", "drain {{state}}"),
-            ("sum(compute_federation_mislabelled_clusters{$target})", "mislabelled clusters"),
+            (
+                "sum by (city, cluster, state) (compute_federation_drains{$target})",
+                "drain of {{city}} from {{cluster}}: {{state}}",
+            ),
+            (
+                "sum by (cluster, city) (compute_federation_mislabelled_clusters{$target})",
+                "{{cluster}} lacks the label {{city}}",
+            ),
+            (
+                "sum by (cluster, city) (compute_federation_unready_clusters{$target})",
+                "{{cluster}} of {{city}} not ready",
+            ),
         ],
     ),
     (
@@ -314,13 +324,20 @@ const PROCESSES: &[Panel] = &[
         ],
     ),
     (
-        "Certificates",
-        "Time until each expires, in the pod where it expires first",
+        "Certificates and tokens",
+        "Time until each expires, in the pod where it expires first, and the age of each token",
         "s",
-        &[(
-            "min by (certificate) (compute_certificate_expiration_timestamp_seconds{$target}) - time()",
-            "{{certificate}}",
-        )],
+        &[
+            (
+                "min by (certificate) (compute_certificate_expiration_timestamp_seconds{$target}) - time()",
+                "{{certificate}}",
+            ),
+            ("min by (host) (compute_token_expiration_timestamp_seconds{$target}) - time()", "token for {{host}}"),
+            (
+                "time() - min by (host) (compute_token_issue_timestamp_seconds{$target})",
+                "age of the token for {{host}}",
+            ),
+        ],
     ),
     (
         "CPU",

@@ -80,13 +80,17 @@ impl CityWatch {
     }
 
     fn count(&self, observed: &Observed, drains: &BTreeMap<CityCode, Drain>) {
-        let unguarded = cities::unguarded(observed);
-        self.ctx.metrics.drains(Drain::STATES.map(|state| {
-            let count = drains.values().filter(|drain| drain.state() == state).count();
-            (state, if state == "waiting" { count + unguarded } else { count })
-        }));
-        let lost: BTreeMap<_, _> = cities::mislabelled(observed).collect();
-        self.ctx.metrics.mislabelled(lost.len());
+        let metrics = &self.ctx.metrics;
+        // A drain that was recalled while nothing is under way has no cluster.
+        let states = drains.iter().flat_map(|(city, drain)| {
+            let clusters = drain.concerned();
+            let no_cluster = clusters.is_empty().then_some("");
+            clusters.into_iter().chain(no_cluster).map(move |cluster| (cluster, city.as_str(), drain.state()))
+        });
+        let unguarded = cities::unguarded(observed).map(|(cluster, city)| (&**cluster, city.as_str(), "waiting"));
+        metrics.drains(states.chain(unguarded));
+        metrics.mislabelled(cities::mislabelled(observed).map(|(cluster, city)| (&**cluster, city.as_str())));
+        metrics.unready(cities::unready(observed).into_iter().map(|(cluster, city)| (&**cluster, city.as_str())));
     }
 
     /// Enqueues every policy and every deployment of a city.

@@ -153,10 +153,19 @@ pub fn mislabelled(observed: &Observed) -> impl Iterator<Item = (&String, &CityC
     })
 }
 
-/// Number of cities with a drain that is not carried out, because the city guard is off.
-pub fn unguarded(observed: &Observed) -> usize {
+/// The Clusters with a drain that is not carried out because the city guard is off, each with a city that it holds.
+pub fn unguarded(observed: &Observed) -> impl Iterator<Item = (&String, &CityCode)> {
     let is_draining = |cluster: &String| observed.clusters.get(cluster).is_some_and(|facts| facts.draining);
-    observed.holders.values().filter(|on| !observed.guard && on.iter().any(is_draining)).count()
+    let held = observed.holders.iter().flat_map(|(city, on)| on.iter().map(move |cluster| (cluster, city)));
+    held.filter(move |(cluster, _)| !observed.guard && is_draining(cluster))
+}
+
+/// The Clusters that are not ready, each with the cities that it holds and the one that its label names.
+pub fn unready(observed: &Observed) -> BTreeSet<(&String, &CityCode)> {
+    let held = observed.holders.iter().flat_map(|(city, on)| on.iter().map(move |cluster| (cluster, city)));
+    let named = observed.clusters.iter().filter_map(|(cluster, facts)| Some((cluster, facts.city.as_ref()?)));
+    let is_unready = |cluster: &String| observed.clusters.get(cluster).is_some_and(|facts| facts.ready.is_err());
+    held.chain(named).filter(|(cluster, _)| is_unready(cluster)).collect()
 }
 
 /// Clusters with a deployment of a city that is on no other cluster.

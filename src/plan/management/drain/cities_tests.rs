@@ -96,11 +96,26 @@ fn drain_without_the_guard_is_reported_once_per_request() {
         let events = look(&mut observed);
         let of_drains: Vec<&String> = events.iter().filter(|event| event.contains("cityGuard is false")).collect();
         assert!(of_drains.iter().all(|event| event.contains("DrainWaiting")));
-        (of_drains.len(), unguarded(&observed))
+        (of_drains.len(), unguarded(&observed).count())
     };
     assert_eq!(drain(&[]), (0, 0));
     assert_eq!(drain(&["a"]), (1, 1));
     assert_eq!(drain(&["a", "b"]), (1, 2));
     assert_eq!(drain(&["a"]), (0, 1));
     assert_eq!(drain(&["a", "b"]), (1, 2));
+}
+
+#[test]
+fn unready_clusters_are_named_with_the_cities_that_they_hold_or_are_for() {
+    let mut observed = world(
+        &[("a", "dfw"), ("b", "ord"), ("c", ""), ("d", ""), ("e", "lhr")],
+        &[("dfw", &["a", "c"]), ("fra", &["a"]), ("ord", &["b"]), ("gone", &["z"])],
+    );
+    assert!(unready(&observed).is_empty());
+    for name in ["a", "c", "d", "e"] {
+        observed.clusters.get_mut(name).unwrap().ready = Err("ClusterNotReachable".to_owned());
+    }
+    let found: Vec<(&str, &str)> =
+        unready(&observed).into_iter().map(|(cluster, city)| (cluster.as_str(), city.as_str())).collect();
+    assert_eq!(found, [("a", "dfw"), ("a", "fra"), ("c", "dfw"), ("e", "lhr")]);
 }

@@ -263,8 +263,7 @@ fn update(
     });
     let of_source = of_data.as_ref().filter(|new| is_news_of_source(find(&old.conditions, &new.type_), new));
     let of_source = of_source.map(|news| {
-        let note =
-            Note { severity: Severity::Warning, reason: news.reason(), action: "Copying", text: &news.message };
+        let note = Note { severity: Severity::Warning, reason: news.reason(), action: "Copying", text: &news.message };
         event::on(deployment, CONTROLLER, &note, now)
     });
     let mut status = report.map_or_else(|| old.clone(), mirrored);

@@ -44,7 +44,8 @@ fn news(before: Option<&Condition>, ready: &Condition) -> Option<Severity> {
         return (!was_ready).then_some(Severity::Normal);
     }
     let reason = ready.reason();
-    let is_problem = reason != Reason::Suspended && !matches!(reason.class(), Class::Success | Class::Progress | Class::Event);
+    let is_problem =
+        reason != Reason::Suspended && !matches!(reason.class(), Class::Success | Class::Progress | Class::Event);
     let is_new = before.is_none_or(|before| before.reason != ready.reason);
     (is_problem && is_new).then_some(Severity::Warning)
 }

@@ -1,6 +1,22 @@
 //! Reasons of conditions and Events: each is defined once, with its rank, its class, and whether it travels between planes.
+//!
+//! What a person needs to know about a reason is its [`Entry`], in the file of its class. `docs/reasons.md` is generated from the
+//! entries.
+
+mod data;
+mod delivery;
+mod events;
+mod instance;
+mod network;
+pub mod page;
+mod placement;
+mod progress;
+mod quota;
 
 use std::fmt;
+
+/// Address of the pages of this version. Links in alerts and messages begin with it.
+pub const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/v", env!("CARGO_PKG_VERSION"), "/docs");
 
 /// Subject of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,9 +64,94 @@ impl WaitsFor {
     }
 }
 
-/// Builds [`Reason`] from one table, so that a reason without a rank, a class or a spelling does not compile.
+/// Party that acts on a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Who {
+    /// The owner of the Workload, or of an object that it refers to.
+    Tenant,
+    /// The team that runs the federation.
+    Platform,
+    /// No person has to act.
+    Nobody,
+}
+
+impl Who {
+    /// Returns the word for people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Platform => "platform",
+            Self::Nobody => "nobody",
+        }
+    }
+}
+
+/// Place where a reason is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Seen {
+    /// A condition of this kind of object.
+    Condition {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Type of the condition.
+        name: &'static str,
+    },
+    /// An Event on this kind of object.
+    Event {
+        /// Kind of the object.
+        kind: &'static str,
+    },
+}
+
+impl Seen {
+    const fn condition(kind: &'static str, name: &'static str) -> Self {
+        Self::Condition { kind, name }
+    }
+
+    const fn event(kind: &'static str) -> Self {
+        Self::Event { kind }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Condition { kind, name } => write!(f, "condition `{name}` of {kind}"),
+            Self::Event { kind } => write!(f, "Event on {kind}"),
+        }
+    }
+}
+
+/// Explanation of a reason for people. Texts are sentences in Markdown.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The problem, or the state.
+    pub meaning: &'static str,
+    /// The effect on what runs, and on what is new.
+    pub effect: &'static str,
+    /// The party that acts.
+    pub who: Who,
+    /// Actions that resolve it, in order. A command is in a code span, with placeholders in capitals.
+    pub steps: &'static [&'static str],
+    /// The conditions and Events that have it.
+    pub seen_in: &'static [Seen],
+    /// Alerts of `config/components/alerts` that fire for it.
+    pub alerts: &'static [&'static str],
+    /// File in `docs/runbooks`, with or without the anchor of a section.
+    pub runbook: Option<&'static str>,
+}
+
+impl Entry {
+    /// Returns the commands of the steps, in order.
+    pub fn commands(&self) -> impl Iterator<Item = &'static str> {
+        let spans = self.steps.iter().flat_map(|step| step.split('`').skip(1).step_by(2));
+        spans.filter(|span| ["kubectl ", "karmadactl ", "curl "].iter().any(|program| span.starts_with(program)))
+    }
+}
+
+/// Builds [`Reason`] from one table, so that a reason without a rank, a class, a spelling or an entry does not compile.
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident: $class:ident, rank $rank:literal, $travel:ident $(, $tenant:ident)?;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $class:ident, rank $rank:literal, $travel:ident;)*) => {
         /// Machine-readable cause of a condition or an Event, in CamelCase.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
@@ -87,11 +188,11 @@ macro_rules! reasons {
                 }
             }
 
-            /// Returns the party that can resolve it: the tenant if the table says so, else the platform.
-            pub fn waits_for(&self) -> WaitsFor {
+            /// Returns the explanation for people. `None` for a reason of another component.
+            pub fn entry(&self) -> Option<&'static Entry> {
                 match self {
-                    $(Self::$name => waits_for!($($tenant)?),)*
-                    Self::Foreign(_) => WaitsFor::Platform,
+                    $(Self::$name => Some(entry!($class, $name)),)*
+                    Self::Foreign(_) => None,
                 }
             }
 
@@ -116,13 +217,37 @@ macro_rules! travel {
     };
 }
 
-/// Maps the table's word for "a tenant can resolve it"; without the word the platform has to.
-macro_rules! waits_for {
-    (tenant) => {
-        WaitsFor::Tenant
+/// Finds the entry of a reason: it has the name of the reason, in the module of the class.
+macro_rules! entry {
+    (Success, $name:ident) => {
+        &progress::$name
     };
-    () => {
-        WaitsFor::Platform
+    (Progress, $name:ident) => {
+        &progress::$name
+    };
+    (Instance, $name:ident) => {
+        &instance::$name
+    };
+    (Network, $name:ident) => {
+        &network::$name
+    };
+    (Quota, $name:ident) => {
+        &quota::$name
+    };
+    (Data, $name:ident) => {
+        &data::$name
+    };
+    (Source, $name:ident) => {
+        &data::$name
+    };
+    (Delivery, $name:ident) => {
+        &delivery::$name
+    };
+    (Placement, $name:ident) => {
+        &placement::$name
+    };
+    (Event, $name:ident) => {
+        &events::$name
     };
 }
 
@@ -168,11 +293,11 @@ reasons! {
     /// Placement: none of its deployments is available.
     NoAvailableDeployments: Progress, rank 0, stays;
     /// Instance, from its provider: the image cannot be pulled.
-    ImageUnavailable: Instance, rank 5, stays, tenant;
+    ImageUnavailable: Instance, rank 5, stays;
     /// Instance, from its provider: it starts and exits repeatedly.
-    InstanceCrashing: Instance, rank 5, stays, tenant;
+    InstanceCrashing: Instance, rank 5, stays;
     /// Instance, from its provider: its configuration cannot be run.
-    ConfigurationError: Instance, rank 5, stays, tenant;
+    ConfigurationError: Instance, rank 5, stays;
     /// WorkloadDeployment: the cell's API server rejects an Instance of it.
     InstanceRefused: Instance, rank 5, stays;
     /// Networks are being created.
@@ -180,7 +305,7 @@ reasons! {
     /// A network cannot be created in the location.
     NetworkFailedToCreate: Network, rank 7, travels;
     /// A requested network does not exist.
-    NetworkNotFound: Network, rank 6, travels, tenant;
+    NetworkNotFound: Network, rank 6, travels;
     /// The network's project is unknown to the network services.
     ProjectUnresolved: Network, rank 6, travels;
     /// The network services do not serve the location.
@@ -194,7 +319,7 @@ reasons! {
     /// The project has not enough quota left.
     QuotaExceeded: Quota, rank 3, stays;
     /// The requested resources cannot be counted.
-    ValidationFailed: Quota, rank 3, stays, tenant;
+    ValidationFailed: Quota, rank 3, stays;
     /// The quota backend does not answer, or answers with an error.
     QuotaBackendUnavailable: Quota, rank 3, stays;
     /// The quota backend knows no such project.
@@ -220,19 +345,19 @@ reasons! {
     /// Instance, of the Go operator: companions are not in place.
     ReferencedDataNotReady: Data, rank 4, stays;
     /// A referenced source does not exist.
-    SourceNotFound: Source, rank 5, travels, tenant;
+    SourceNotFound: Source, rank 5, travels;
     /// A source may not be read.
     SourceUnauthorized: Source, rank 5, travels;
     /// A source, or all of them together, exceed the size limit.
-    SourceTooLarge: Source, rank 5, travels, tenant;
+    SourceTooLarge: Source, rank 5, travels;
     /// The deployment refers to too many sources.
-    TooManySources: Source, rank 5, travels, tenant;
+    TooManySources: Source, rank 5, travels;
     /// A source's name leaves no room for the names that Karmada derives from it.
-    SourceNameTooLong: Source, rank 5, travels, tenant;
+    SourceNameTooLong: Source, rank 5, travels;
     /// The companion's name is taken by an object that is not ours.
     SourceNameTaken: Source, rank 5, travels;
     /// The hub rejects the copy of a source.
-    SourceRefused: Source, rank 5, travels, tenant;
+    SourceRefused: Source, rank 5, travels;
     /// The copy of a source on the hub must be recreated, and its deletion is blocked.
     SourceCopyHeld: Source, rank 5, travels;
     /// No cluster carries the city's label.
@@ -268,21 +393,21 @@ reasons! {
     /// Other large deployments of the namespace are copied to the hub first.
     RateLimited: Delivery, rank 6, stays;
     /// The project's API server rejects the copies of the deployment's Instances, which run without a problem.
-    InstancesNotShown: Delivery, rank 0, stays, tenant;
+    InstancesNotShown: Delivery, rank 0, stays;
     /// Workload, placement and WorkloadDeployment: the project's API server rejects the operator's writes.
-    ProjectRefused: Delivery, rank 6, stays, tenant;
+    ProjectRefused: Delivery, rank 6, stays;
     /// Placement: none of its cities is bound in the project.
     NoMatchingLocations: Placement, rank 6, stays;
     /// Placement and Workload: the spec cannot be carried out; the message says why and how to fix it.
-    InvalidPlacement: Placement, rank 8, stays, tenant;
+    InvalidPlacement: Placement, rank 8, stays;
     /// Placement, Workload and WorkloadDeployment: it exceeds a limit; the message names the limit and the value.
-    LimitExceeded: Placement, rank 8, stays, tenant;
+    LimitExceeded: Placement, rank 8, stays;
     /// Placement: a WorkloadDeployment of the wanted name belongs to another owner.
-    DeploymentNameTaken: Placement, rank 8, stays, tenant;
+    DeploymentNameTaken: Placement, rank 8, stays;
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
     /// Placement and Workload: a quota, a webhook or a policy of the project rejects a deployment.
-    DeploymentDenied: Placement, rank 8, stays, tenant;
+    DeploymentDenied: Placement, rank 8, stays;
     /// Workload: it is being deleted, and the deletion of its deployments is blocked.
     DeletionWaits: Placement, rank 8, stays;
     /// Workload: it asks for autoscaling, which the operator does not do.
@@ -345,6 +470,24 @@ reasons! {
     MigrationWaits: Event, rank 0, stays;
 }
 
+impl Reason {
+    /// Returns the party that can resolve it: the tenant if the entry says so, else the platform.
+    pub fn waits_for(&self) -> WaitsFor {
+        match self.entry() {
+            Some(Entry { who: Who::Tenant, .. }) => WaitsFor::Tenant,
+            _ => WaitsFor::Platform,
+        }
+    }
+
+    /// Returns the address of the explanation. A reason of another component has the address of the whole page.
+    pub fn url(&self) -> String {
+        match self.entry() {
+            Some(_) => format!("{DOCS}/reasons.md#{}", self.as_str().to_lowercase()),
+            None => format!("{DOCS}/reasons.md"),
+        }
+    }
+}
+
 impl From<&str> for Reason {
     fn from(word: &str) -> Self {
         let known = Self::ALL.iter().find(|reason| reason.as_str() == word);
@@ -383,5 +526,4 @@ impl serde::Serialize for Reason {
 }
 
 #[cfg(test)]
-#[path = "reason_tests.rs"]
 mod tests;
