@@ -168,9 +168,7 @@ fn is_kept(message: &str, value: &Value) -> bool {
         "leave out controller: only a cell writes it, in Instances" => value["controller"].is_null(),
         "leave out location: only a cell writes it, in Instances" => value["location"].is_null(),
         "give exactly one of sandbox and virtualMachine" => one_of(value, &["sandbox", "virtualMachine"]),
-        "give each volume exactly one of disk, configMap and secret" => {
-            items().all(|item| one_of(item, &["disk", "configMap", "secret"]))
-        }
+        "give each volume exactly one of disk, configMap and secret" => one_of(value, &["disk", "configMap", "secret"]),
         "give each source exactly one of configMapRef and secretRef" => {
             items().all(|item| one_of(item, &["configMapRef", "secretRef"]))
         }
