@@ -16,6 +16,7 @@ mod plans;
 mod platform;
 mod referenced;
 mod served;
+mod shown;
 mod size;
 #[path = "../common/skipping.rs"]
 mod skipping;

@@ -14,11 +14,35 @@ fn definition(plural: &str) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Returns the earlier definition of Workloads, with the template that WorkloadDeployments still accept.
+/// Returns the earlier definition of Workloads. It has the template that WorkloadDeployments still accept, no rules of
+/// placements, and optional fields that may be null.
 fn earlier() -> Value {
-    let template = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/template";
+    fn relaxed(schema: &mut Value) {
+        let Some(parts) = schema.as_object_mut() else { return };
+        for rule in ["maxItems", "maxLength", "x-kubernetes-list-type", "x-kubernetes-validations"] {
+            parts.remove(rule);
+        }
+        parts.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten().for_each(|(_, p)| relaxed(p));
+        parts.get_mut("items").into_iter().for_each(relaxed);
+    }
+    fn nullable(schema: &mut Value) {
+        let Some(parts) = schema.as_object_mut() else { return };
+        let required = parts.get("required").cloned().unwrap_or_default();
+        let is_required = |name: &String| required.as_array().is_some_and(|all| all.contains(&json!(name)));
+        for (name, part) in parts.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+            nullable(part);
+            if !is_required(name) && part["default"].is_null() {
+                part["nullable"] = json!(true);
+            }
+        }
+        parts.get_mut("items").into_iter().for_each(nullable);
+    }
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
     let mut earlier = definition("workloads");
-    *earlier.pointer_mut(template).unwrap() = definition("workloaddeployments").pointer(template).unwrap().clone();
+    let template = definition("workloaddeployments").pointer(spec).unwrap()["properties"]["template"].clone();
+    relaxed(&mut earlier.pointer_mut(spec).unwrap()["properties"]["placements"]);
+    earlier.pointer_mut(spec).unwrap()["properties"]["template"] = template;
+    nullable(earlier.pointer_mut(spec).unwrap());
     earlier
 }
 
@@ -89,6 +113,45 @@ fn good() -> Value {
     )
 }
 
+/// Returns a Workload with these fields changed, by their pointers below `spec`.
+fn changed(name: &str, changes: &[(&str, Value)]) -> Value {
+    let mut object = workload(name, &container("nginx", &json!([])), &json!({}));
+    for (at, value) in changes {
+        let (parent, field) = at.rsplit_once('/').unwrap();
+        object["spec"].pointer_mut(parent).unwrap()[field] = value.clone();
+    }
+    object
+}
+
+const CONTAINER: &str = "/template/spec/runtime/sandbox/containers/0";
+
+/// Objects that violate one rule about several fields each, with words of the error.
+fn bad_together() -> Vec<(&'static str, Value)> {
+    let placement = |name: &str| json!({ "name": name, "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } });
+    let scale = "/placements/0/scaleSettings";
+    let target = |target: Value| json!([{ "resource": { "name": "cpu", "target": target } }]);
+    let machine = json!({ "volumeAttachments": [{ "name": "data" }] });
+    let both = json!({ "configMapRef": { "name": "a" }, "secretRef": { "name": "a" } });
+    let of = |at: &str, value: Value| changed("new", &[(at, value)]);
+    vec![
+        ("each placement needs a name of its own", of("/placements", json!([placement("a"), placement("a")]))),
+        ("name at least one city", of("/placements/0/cityCodes", json!([]))),
+        ("spec.placements[0].cityCodes[1]: Duplicate value", of("/placements/0/cityCodes", json!(["dfw", "dfw"]))),
+        ("maxReplicas must not be below", of(&format!("{scale}/maxReplicas"), json!(0))),
+        ("give each metric exactly one of", of(&format!("{scale}/metrics"), target(json!({})))),
+        (
+            "give each metric exactly one of",
+            of(&format!("{scale}/metrics"), target(json!({ "value": "1", "averageUtilization": 5 }))),
+        ),
+        ("leave out controller", of("/template/spec/controller", json!({ "templateHash": "h" }))),
+        ("leave out location", of("/template/spec/location", json!({ "name": "dfw" }))),
+        ("exactly one of sandbox and virtualMachine", of("/template/spec/runtime/virtualMachine", machine)),
+        ("exactly one of disk, configMap and secret", of("/template/spec/volumes", json!([{ "name": "a" }]))),
+        ("exactly one of configMapRef and secretRef", of(&format!("{CONTAINER}/envFrom"), json!([{}]))),
+        ("exactly one of configMapRef and secretRef", of(&format!("{CONTAINER}/envFrom"), json!([both]))),
+    ]
+}
+
 const DRY: [&str; 4] = ["create", "--dry-run=server", "-f", "-"];
 
 #[tokio::test]
@@ -101,13 +164,13 @@ async fn stored_workload_violating_a_newer_definition_stays_editable() {
     let env = json!([{ "name": "A=B", "value": "x" }, { "name": "B" }]);
     let policy = json!({ "ingress": [{ "ports": [{ "protocol": "tcp", "port": 3_000_000_000_u32 }] }] });
     must(&["create", "-f", "-"], &workload("stored", &container("nginx:1\n", &env), &policy));
-    for (field, object) in bad() {
+    for (field, object) in bad().into_iter().chain(bad_together()) {
         kubectl(&DRY, &object).unwrap_or_else(|why| panic!("{field} was accepted before: {why}"));
     }
 
     must(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &definition("workloads"));
     let deadline = Instant::now() + Duration::from_secs(30);
-    for (field, object) in bad() {
+    for (field, object) in bad().into_iter().chain(bad_together()) {
         loop {
             match kubectl(&DRY, &object) {
                 Err(why) => {
@@ -140,4 +203,86 @@ async fn stored_workload_violating_a_newer_definition_stays_editable() {
     assert!(why.contains("env[2].name"), "{why}");
     patch("merge", json!({ "metadata": { "finalizers": null } }), &[]).unwrap();
     must(&["delete", "workload", "stored"], &Value::Null);
+}
+
+/// Returns a Workload that violates every rule about several fields.
+fn stored_with_all() -> Value {
+    let placement = json!({ "name": "a", "cityCodes": ["dfw", "dfw"], "scaleSettings": {
+        "minReplicas": 3, "maxReplicas": 2, "metrics": [{ "resource": { "name": "cpu", "target": {} } }],
+    } });
+    let nowhere = json!({ "name": "a", "cityCodes": [], "scaleSettings": { "minReplicas": 1 } });
+    changed(
+        "together",
+        &[
+            ("/placements", json!([placement, nowhere])),
+            ("/template/spec/controller", json!({ "templateHash": "h" })),
+            ("/template/spec/location", json!({ "name": "dfw" })),
+            ("/template/spec/runtime/virtualMachine", json!({ "volumeAttachments": [{ "name": "data" }] })),
+            ("/template/spec/volumes", json!([{ "name": "data" }])),
+            (&format!("{CONTAINER}/envFrom"), json!([{}])),
+            (&format!("{CONTAINER}/command"), Value::Null),
+            ("/template/metadata", Value::Null),
+        ],
+    )
+}
+
+/// A Go federation without webhooks stores such objects. Their status, finalizers and other fields must remain writable.
+#[tokio::test]
+async fn stored_workload_violating_newer_choices_stays_editable() {
+    let server = Server::start().await;
+    let kubectl = |args: &[&str], input: &Value| server.kubectl(args, &input.to_string());
+    let must = |args: &[&str], input: &Value| kubectl(args, input).unwrap_or_else(|why| panic!("{args:?}: {why}"));
+    must(&["apply", "--server-side", "-f", "-"], &earlier());
+    must(&["wait", "--for=condition=Established", CRD], &Value::Null);
+    must(&["create", "-f", "-"], &stored_with_all());
+    let shown =
+        || -> Value { serde_json::from_str(&must(&["get", "cwl", "together", "-o", "json"], &Value::Null)).unwrap() };
+    let nulls = |shown: &Value| {
+        let spec = &shown["spec"];
+        [(CONTAINER, "command"), ("/template", "metadata")]
+            .map(|(at, field)| spec.pointer(at).unwrap().get(field).cloned())
+    };
+    assert_eq!(nulls(&shown()), [Some(Value::Null), Some(Value::Null)], "nulls are stored");
+
+    must(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &definition("workloads"));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while nulls(&shown()) != [None, None] {
+        assert!(Instant::now() < deadline, "the nulls are still shown: {}", shown());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(shown()["status"]["observedGeneration"], -1, "nothing is observed");
+    let (twice, _) = bad_together().swap_remove(0);
+    let patch = |kind: &str, patch: Value, more: &[&str]| {
+        let (kind, patch) = (format!("--type={kind}"), patch.to_string());
+        kubectl(&[&["patch", "cwl", "together", &*kind, "-p", &*patch], more].concat(), &Value::Null)
+    };
+    let replaced =
+        |path: &str, value: Value| json!([{ "op": "replace", "path": format!("/spec{path}"), "value": value }]);
+    let applied = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload",
+        "metadata": { "name": "together", "namespace": "default" }, "status": { "replicas": 1, "observedGeneration": 1 },
+    });
+    must(&["apply", "--server-side", "--subresource=status", "-f", "-"], &applied);
+    assert_eq!((&shown()["status"]["observedGeneration"], &shown()["status"]["deployments"]), (&json!(1), &json!(0)));
+    patch("merge", json!({ "metadata": { "finalizers": ["example.com/a"] } }), &[]).unwrap();
+    patch("json", replaced(&format!("{CONTAINER}/image"), json!("nginx:2")), &[]).unwrap();
+    patch("merge", json!({ "spec": { "template": { "spec": { "controller": { "templateHash": "i" } } } } }), &[])
+        .unwrap();
+    must(&["replace", "-f", "-"], &shown());
+    // A list without keys is judged as a whole once it changes.
+    for list in ["/placements/1/scaleSettings/minReplicas", "/placements/1/name"] {
+        let value = if list.ends_with("name") { json!("b") } else { json!(2) };
+        let why = patch("json", replaced(list, value), &[]).unwrap_err();
+        assert!(why.contains("maxReplicas must not be below minReplicas"), "{why}");
+    }
+    // What an update adds is refused.
+    let worse = json!([{ "op": "add", "path": "/spec/template/spec/volumes/-", "value": { "name": "b" } }]);
+    let why = patch("json", worse, &[]).unwrap_err();
+    assert!(why.contains("exactly one of disk, configMap and secret"), "{why}");
+    let other = |name: &str| json!({ "name": name, "cityCodes": ["ord"], "scaleSettings": { "minReplicas": 1 } });
+    let worse = ["b", "b"].map(|name| json!({ "op": "add", "path": "/spec/placements/-", "value": other(name) }));
+    let why = patch("json", json!(worse), &[]).unwrap_err();
+    assert!(why.contains(twice), "{why}");
+    patch("merge", json!({ "metadata": { "finalizers": null } }), &[]).unwrap();
+    must(&["delete", "cwl", "together"], &Value::Null);
 }

@@ -161,16 +161,14 @@ fn is_kept(message: &str, value: &Value) -> bool {
             least.zip(most).is_none_or(|(least, most)| least <= most)
         }),
         "give each metric exactly one of value, averageValue and averageUtilization" => items().all(|item| {
-            let metrics = item["scaleSettings"]["metrics"].as_array().into_iter().flatten();
+            let mut metrics = item["scaleSettings"]["metrics"].as_array().into_iter().flatten();
             let targets = ["value", "averageValue", "averageUtilization"];
-            metrics.into_iter().all(|metric| one_of(&metric["resource"]["target"], &targets))
+            metrics.all(|metric| one_of(&metric["resource"]["target"], &targets))
         }),
         "leave out controller: only a cell writes it, in Instances" => value["controller"].is_null(),
         "leave out location: only a cell writes it, in Instances" => value["location"].is_null(),
         "give exactly one of sandbox and virtualMachine" => one_of(value, &["sandbox", "virtualMachine"]),
-        "give each volume exactly one of disk, configMap and secret" => {
-            items().all(|item| one_of(item, &["disk", "configMap", "secret"]))
-        }
+        "give each volume exactly one of disk, configMap and secret" => one_of(value, &["disk", "configMap", "secret"]),
         "give each source exactly one of configMapRef and secretRef" => {
             items().all(|item| one_of(item, &["configMapRef", "secretRef"]))
         }

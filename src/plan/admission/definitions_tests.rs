@@ -327,8 +327,8 @@ fn definition_of_workloads_states_choices_and_unique_names() {
             json!({ "volumeAttachments": [{ "name": "data" }] }),
             ".spec.template.spec.runtime",
         ),
-        (&format!("{template}.volumes.0.secret"), json!({ "secretName": "a" }), ".spec.template.spec.volumes"),
-        (&format!("{template}.volumes.0.configMap"), Value::Null, ".spec.template.spec.volumes"),
+        (&format!("{template}.volumes.0.secret"), json!({ "secretName": "a" }), "spec.volumes[0]"),
+        (&format!("{template}.volumes.0.configMap"), Value::Null, "spec.volumes[0]"),
         (&format!("{container}.envFrom.0"), json!({}), "containers[0].envFrom"),
         (&format!("{container}.envFrom.0"), source, "containers[0].envFrom"),
         (
