@@ -45,15 +45,12 @@ impl Explanation {
 /// # Errors
 /// One line, with the exit code.
 pub fn run(args: &flags::Explain, output: Output, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
-    match &args.reason {
-        Some(word) => {
-            let explanation = find(word).map_err(|error| (Exit::Usage, error))?;
-            output.print(out, &explanation, |screen| text(&explanation, screen))?;
-        }
-        None => {
-            let all: Vec<Explanation> = Reason::ALL.iter().filter_map(Explanation::of).collect();
-            output.print(out, &all, |screen| list(&all, screen))?;
-        }
+    if let Some(word) = &args.reason {
+        let explanation = find(word).map_err(|error| (Exit::Usage, error))?;
+        output.print(out, &explanation, |screen| text(&explanation, screen))?;
+    } else {
+        let all: Vec<Explanation> = Reason::ALL.iter().filter_map(Explanation::of).collect();
+        output.print(out, &all, |screen| list(&all, screen))?;
     }
     Ok(Exit::Well)
 }

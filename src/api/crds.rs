@@ -80,7 +80,9 @@ fn clean(schema: &mut Value) {
         }
     }
     parts.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten().for_each(|(_, part)| clean(part));
-    ["items", "additionalProperties"].iter().for_each(|part| parts.get_mut(*part).into_iter().for_each(clean));
+    for part in ["items", "additionalProperties"] {
+        parts.get_mut(part).into_iter().for_each(clean);
+    }
 }
 
 /// Adds every counter to `required`. Each has the default 0, so the API server fills in a missing one.

@@ -3,7 +3,7 @@
 //! A history brings a world into one trouble, and lets the federator and the Workload's controller see it, at once and after the
 //! tenant's grace. The objects of the project are judged as an API server shows them.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, sync::LazyLock, time::Duration};
 
 use compute_operator::{
     api::{
@@ -160,7 +160,7 @@ const TROUBLES: [Trouble; 33] = [
     }),
     ("a Network does not exist", Failed, |world, _| {
         edit_spec(world, |spec| {
-            spec["template"]["spec"]["networkInterfaces"] = json!([{ "network": { "name": "n" } }])
+            spec["template"]["spec"]["networkInterfaces"] = json!([{ "network": { "name": "n" } }]);
         });
         world.mishap.networks = Some([].into());
     }),
@@ -179,7 +179,9 @@ const TROUBLES: [Trouble; 33] = [
     ("it is suspended", InProgress, |world, _| report(world, "False", "Suspended")),
     ("no such city", Failed, |world, _| edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["a/b"]))),
     ("a city twice", Failed, |world, _| {
-        edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["dfw", "DFW"]))
+        edit_spec(world, |spec| {
+            spec["placements"][0]["cityCodes"] = json!(["dfw", "DFW"]);
+        })
     }),
     ("too many placements", Failed, |world, _| {
         let many = (0..40)
@@ -291,7 +293,10 @@ fn is_complete(deployment: &Value) -> bool {
         && deployment["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// All histories: each trouble for a new Workload and for one that runs, in one city and in two.
+/// All histories. They are played once for all tools.
+static HISTORIES: LazyLock<Vec<Sample>> = LazyLock::new(histories);
+
+/// Plays each trouble for a new Workload and for one that runs, in one city and in two.
 fn histories() -> Vec<Sample> {
     let mut samples = Vec::new();
     for (what, expected, trouble) in TROUBLES {
@@ -384,10 +389,10 @@ fn kstatus_says_current_exactly_if_everything_runs_and_failed_only_if_the_tenant
         Program::Built(program) => program,
         Program::Missing(what) => return skipped(&format!("kstatus' own code does not judge the histories: {what}")),
     };
-    let samples = histories();
+    let samples = &*HISTORIES;
     let answers = kstatus::judge(&program, samples.iter().map(|sample| &sample.object)).unwrap();
-    check("kstatus", &samples, &answers);
-    agree(&samples, &answers);
+    check("kstatus", samples, &answers);
+    agree(samples, &answers);
 }
 
 /// Argo CD names a suspension. All other answers are kstatus' in other words.
@@ -415,9 +420,9 @@ fn argo(object: &Value) -> String {
 /// This one needs no Go.
 #[test]
 fn argo_script_judges_every_history() {
-    let samples = histories();
+    let samples = &*HISTORIES;
     let answers: Vec<String> = samples.iter().map(|sample| argo(&sample.object)).collect();
-    check("Argo CD", &samples, &answers);
+    check("Argo CD", samples, &answers);
     let suspended = samples
         .iter()
         .find(|sample| sample.what.starts_with("it is suspended") && sample.what.ends_with("after the grace"));

@@ -77,8 +77,10 @@ impl Server {
         let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
         let text =
             |path: PathBuf| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(path).unwrap());
-        let texts: BTreeMap<String, String> =
-            files.map(text).filter(|(name, _)| name.ends_with(".yaml") && name != "protection.yaml").collect();
+        let texts: BTreeMap<String, String> = files
+            .map(text)
+            .filter(|(name, _)| name.strip_suffix(".yaml").is_some_and(|stem| stem != "protection"))
+            .collect();
         self.define(&texts).await;
     }
 

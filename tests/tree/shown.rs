@@ -162,7 +162,7 @@ async fn kubectl_shows_and_explains_the_kinds_as_in_the_golden_files() {
     shown.push_str(&REPORTED.map(run).concat());
     equals("get.txt", &shown);
     // The API server publishes the schemas some seconds after it serves the kinds.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while let Err(why) = server.kubectl(&["explain", "wd.spec.replicas"], "") {
         assert!(Instant::now() < deadline, "{why}");
         tokio::time::sleep(Duration::from_millis(200)).await;

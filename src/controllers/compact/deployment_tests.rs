@@ -70,6 +70,7 @@ fn deployment(name: &str, template: usize) -> WorkloadDeployment {
                 says("ReplicasReady", "ReplicasAvailable", "2 of 2 desired replicas are ready"),
                 says("Federated", "Propagated", "Applied on cell-dfw"),
                 says("ReferencedDataReady", "Ready", "All 1 ConfigMaps and Secrets are in place"),
+                says("Ready", "ReplicasAvailable", "2 of 2 Instances are ready"),
             ],
             "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2,
             "observedGeneration": 3, "selector": "compute.datumapis.com/workload-deployment-name=web-main-dfw",

@@ -106,8 +106,11 @@ fn observed(
 /// The copy as the hub holds it after our writes.
 fn copy_of(wd: &WorkloadDeployment) -> WorkloadDeployment {
     let steps = steps(wd, Some("n1"), Some(namespace()), None);
-    let Some(Step::Remote(Write { op: Op::Apply { body, .. }, .. })) = steps.last() else { panic!("{steps:?}") };
-    let mut copy: WorkloadDeployment = serde_json::from_value(json!(body)).unwrap();
+    let written = steps.iter().rev().find_map(|step| match step {
+        Step::Remote(Write { op: Op::Apply { body, .. }, .. }) => Some(body),
+        _ => None,
+    });
+    let mut copy: WorkloadDeployment = serde_json::from_value(json!(written.unwrap())).unwrap();
     copy.metadata.uid = Some("c1".into());
     copy.metadata.resource_version = Some("9".into());
     copy
