@@ -183,7 +183,7 @@ const TROUBLES: [Trouble; 33] = [
     }),
     ("too many placements", Failed, |world, _| {
         let many = (0..40)
-            .map(|n| json!({ "name": format!("p{n}"), "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } }));
+            .map(|n| json!({ "name": if n == 0 { "p".to_owned() } else { format!("p{n}") }, "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } }));
         let many: Value = many.collect();
         edit_spec(world, |spec| spec["placements"] = many);
     }),
