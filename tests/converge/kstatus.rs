@@ -160,7 +160,7 @@ const TROUBLES: [Trouble; 33] = [
     }),
     ("a Network does not exist", Failed, |world, _| {
         edit_spec(world, |spec| {
-            spec["template"]["spec"]["networkInterfaces"] = json!([{ "network": { "name": "n" } }])
+            spec["template"]["spec"]["networkInterfaces"] = json!([{ "network": { "name": "n" } }]);
         });
         world.mishap.networks = Some([].into());
     }),
@@ -179,7 +179,7 @@ const TROUBLES: [Trouble; 33] = [
     ("it is suspended", InProgress, |world, _| report(world, "False", "Suspended")),
     ("no such city", Failed, |world, _| edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["a/b"]))),
     ("a city twice", Failed, |world, _| {
-        edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["dfw", "DFW"]))
+        edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["dfw", "DFW"]));
     }),
     ("too many placements", Failed, |world, _| {
         let many = (0..40)
