@@ -179,13 +179,11 @@ const TROUBLES: [Trouble; 33] = [
     ("it is suspended", InProgress, |world, _| report(world, "False", "Suspended")),
     ("no such city", Failed, |world, _| edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["a/b"]))),
     ("a city twice", Failed, |world, _| {
-        edit_spec(world, |spec| {
-            spec["placements"][0]["cityCodes"] = json!(["dfw", "DFW"]);
-        })
+        edit_spec(world, |spec| spec["placements"][0]["cityCodes"] = json!(["dfw", "DFW"]));
     }),
     ("too many placements", Failed, |world, _| {
         let many = (0..40)
-            .map(|n| json!({ "name": format!("p{n}"), "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } }));
+            .map(|n| json!({ "name": if n == 0 { "p".to_owned() } else { format!("p{n}") }, "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } }));
         let many: Value = many.collect();
         edit_spec(world, |spec| spec["placements"] = many);
     }),
