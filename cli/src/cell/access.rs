@@ -122,10 +122,11 @@ pub fn with_token(kubeconfig: &str, token: &str) -> Option<String> {
 pub async fn token(hub: &Client, account: &str) -> Result<String, String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(hub.clone(), NAMESPACE);
     let spec = TokenRequestSpec { expiration_seconds: Some(DAYS * 86400), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let made = accounts.create_token_request(account, &PostParams::default(), &request).await;
-    let made = made.map_err(|error| format!("hub: no token for ServiceAccount {NAMESPACE}/{account}: {}", words(&error)))?;
-    made.status.map(|status| status.token).ok_or_else(|| format!("hub: no token for ServiceAccount {account}"))
+    let made =
+        made.map_err(|error| format!("hub: no token for ServiceAccount {NAMESPACE}/{account}: {}", words(&error)))?;
+    made.status.and_then(|status| status.token).ok_or_else(|| format!("hub: no token for ServiceAccount {account}"))
 }
 
 /// Writes the kubeconfig into the cell's Secret.
@@ -133,7 +134,8 @@ pub async fn token(hub: &Client, account: &str) -> Result<String, String> {
 /// # Errors
 /// One line for the user.
 pub async fn store(cell: &Client, kubeconfig: &str) -> Result<(), String> {
-    let metadata = ObjectMeta { name: Some(SECRET.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+    let metadata =
+        ObjectMeta { name: Some(SECRET.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
     let data = [("kubeconfig".to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))].into();
     let secret = Secret { metadata, data: Some(data), ..Secret::default() };
     let secrets: Api<Secret> = Api::namespaced(cell.clone(), NAMESPACE);
@@ -164,7 +166,10 @@ pub async fn apply(plane: &str, client: &Client, object: &Value) -> Result<(), S
     let place = format!("{plane}: {} {name}", object["kind"].as_str().unwrap_or_default());
     let api = api(client, object).ok_or_else(|| format!("{place} has no kind"))?;
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(name, &params, &Patch::Apply(object)).await.map(|_| ()).map_err(|error| format!("{place}: {}", words(&error)))
+    api.patch(name, &params, &Patch::Apply(object))
+        .await
+        .map(|_| ())
+        .map_err(|error| format!("{place}: {}", words(&error)))
 }
 
 /// True if the pods of a manager see a changed Secret without a restart: they mount it as a folder.
@@ -187,7 +192,9 @@ mod tests {
     #[test]
     fn objects_are_those_of_the_manifest_for_this_cell() {
         let names = |objects: &[Value]| {
-            let name = |object: &Value| format!("{}/{}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+            let name = |object: &Value| {
+                format!("{}/{}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+            };
             objects.iter().map(name).collect::<Vec<_>>()
         };
         let own = objects("dfw-1", "5b1c", None);
@@ -208,7 +215,8 @@ mod tests {
 
     #[test]
     fn kubeconfig_gets_another_token_and_keeps_the_rest() {
-        let endpoint = Endpoint { server: "https://hub:5443".to_owned(), authority: Some("QQ==".to_owned()), name: None };
+        let endpoint =
+            Endpoint { server: "https://hub:5443".to_owned(), authority: Some("QQ==".to_owned()), name: None };
         let old = endpoint.kubeconfig(Some("old"));
         let new = with_token(&old, "new").unwrap();
         assert_eq!(new, endpoint.kubeconfig(Some("new")));
@@ -225,7 +233,8 @@ mod tests {
             }))
             .unwrap()
         };
-        let given = file(json!({ "server": "https://hub", "certificate-authority-data": "QQ==", "tls-server-name": "n" }));
+        let given =
+            file(json!({ "server": "https://hub", "certificate-authority-data": "QQ==", "tls-server-name": "n" }));
         let endpoint = Endpoint::of(&given, "hub").unwrap();
         assert_eq!((&*endpoint.server, endpoint.name.as_deref()), ("https://hub", Some("n")));
         assert!(Endpoint::of(&given, "other").unwrap_err().contains("other"));

@@ -143,7 +143,9 @@ pub(super) async fn annotate(hub: &Client, name: &str, value: &str) -> Result<Cl
 impl Progress {
     async fn read(hub: &Client, name: &str, cluster: &ClusterFacts) -> Result<Self, String> {
         let now = Timestamp::now();
-        let hidden = |what: &str, why: Option<String>| format!("hub: {what}: {}", why.unwrap_or_else(|| "not served".to_owned()));
+        let hidden = |what: &str, why: Option<String>| {
+            format!("hub: {what}: {}", why.unwrap_or_else(|| "not served".to_owned()))
+        };
         let policies: Api<PropagationPolicy> = Api::all(hub.clone());
         let managed = format!("{}={MANAGED_BY}", label::MANAGED_BY);
         let clusters: Api<Cluster> = Api::all(hub.clone());
@@ -153,7 +155,8 @@ impl Progress {
         let bindings = bindings(hub).await?;
         let others = clusters.into_iter().filter(|one| one.name_any() != name);
         let others = others.map(|one| (one.name_any(), ClusterFacts::of(one)));
-        let targets = others.filter(|(_, facts)| facts.city.is_some() && facts.city == cluster.city && !facts.is_leaving());
+        let targets =
+            others.filter(|(_, facts)| facts.city.is_some() && facts.city == cluster.city && !facts.is_leaving());
         Ok(Self {
             time: now,
             cluster: name.to_owned(),
@@ -218,7 +221,8 @@ fn places(
             Some(transfer) if status.has_begun(&transfer.route) => Stage::Moving,
             Some(_) => Stage::Requested,
         };
-        let failure = status.failed.iter().next().map(|(on, failure)| format!("did not arrive on {on}: {}", failure.why));
+        let failure =
+            status.failed.iter().next().map(|(on, failure)| format!("did not arrive on {on}: {}", failure.why));
         let trouble = status.policy_trouble.as_ref().map(|trouble| trouble.words());
         places.push(Place {
             namespace,
@@ -238,7 +242,8 @@ fn places(
 async fn report(hub: &Client, name: &str) -> Option<(String, String)> {
     let events: Api<Event> = Api::namespaced(hub.clone(), "default");
     let Seen::Found(all) = patiently(events.list(&ListParams::default())).await else { return None };
-    let drains = [Reason::DrainWaiting, Reason::DrainFailed, Reason::DrainEnded].map(|reason| reason.as_str().to_owned());
+    let drains =
+        [Reason::DrainWaiting, Reason::DrainFailed, Reason::DrainEnded].map(|reason| reason.as_str().to_owned());
     let about = all.items.into_iter().filter(|event| {
         let regarding = event.regarding.as_ref();
         regarding.is_some_and(|on| on.kind.as_deref() == Some("Cluster") && on.name.as_deref() == Some(name))
@@ -322,8 +327,12 @@ mod tests {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let requested = now.as_millisecond() - 130_000;
         let held = json!([group("city", "old"), group("holding", "old")]);
-        let moves = json!([group(&format!("moving-{requested}"), "new"), group(&format!("holding-{requested}"), "old")]);
-        let back = json!([group(&format!("moving-back-{requested}"), "old"), group(&format!("holding-back-{requested}"), "new")]);
+        let moves =
+            json!([group(&format!("moving-{requested}"), "new"), group(&format!("holding-{requested}"), "old")]);
+        let back = json!([
+            group(&format!("moving-back-{requested}"), "old"),
+            group(&format!("holding-back-{requested}"), "new")
+        ]);
         let away = json!([group("city", "new"), group("holding", "new")]);
         let policies = [("ns-1", &held), ("ns-2", &moves), ("ns-3", &moves), ("ns-4", &back), ("ns-5", &away)];
         let policies = policies.map(|(namespace, groups)| policy(namespace, groups));
@@ -359,9 +368,14 @@ To end the drain: kubectl --context HUB annotate cluster old compute.datumapis.c
         let failed = Progress { report: Some(("DrainFailed".to_owned(), String::new())), ..progress.clone() };
         assert_eq!(failed.exit(), Exit::Platform);
         let alone = Progress { targets: BTreeMap::new(), report: None, ..progress.clone() };
-        assert!(text(&alone, Screen::PLAIN).starts_with("The drain of old waits: no other Cluster has the label of dfw.\n"));
+        assert!(
+            text(&alone, Screen::PLAIN).starts_with("The drain of old waits: no other Cluster has the label of dfw.\n")
+        );
         assert_eq!(alone.exit(), Exit::Platform);
         let done = Progress { places: Vec::new(), ..progress };
-        assert_eq!((text(&done, Screen::PLAIN).as_str(), done.exit()), ("Nothing of any city is on old.\n", Exit::Well));
+        assert_eq!(
+            (text(&done, Screen::PLAIN).as_str(), done.exit()),
+            ("Nothing of any city is on old.\n", Exit::Well)
+        );
     }
 }

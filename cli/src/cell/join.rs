@@ -139,7 +139,8 @@ pub async fn run(
 ) -> Result<Exit, (Exit, String)> {
     let usage = |error| (Exit::Usage, error);
     dns_label(&args.name).map_err(|why| (Exit::Usage, format!("{:?} is no name of a Cluster: {why}", args.name)))?;
-    let city = CityCode::parse(&args.city).map_err(|why| (Exit::Usage, format!("{:?} is no city: {why}", args.city)))?;
+    let city =
+        CityCode::parse(&args.city).map_err(|why| (Exit::Usage, format!("{:?} is no city: {why}", args.city)))?;
     let cell = cell_client(planes, &args.name).map_err(usage)?;
     let failed = |error| (Exit::CouldNotAsk, error);
     let kubeconfig = planes::kubeconfig(global.kubeconfig.as_deref()).map_err(failed)?;
@@ -236,7 +237,8 @@ impl Plan {
     pub fn of(facts: &Facts) -> Result<Self, String> {
         let cluster = preconditions(facts)?;
         let mut steps = Vec::new();
-        let step = |plane: &str, object: String, action, note: String| Step { plane: plane.to_owned(), object, action, note };
+        let step =
+            |plane: &str, object: String, action, note: String| Step { plane: plane.to_owned(), object, action, note };
         for (object, live) in facts.objects().iter().zip(&facts.existing) {
             let action = match live {
                 Seen::Found(live) if differs(object, live, "").is_none() => Action::Keep,
@@ -246,7 +248,11 @@ impl Plan {
             };
             let word = |field: &Value| field.as_str().unwrap_or_default().to_owned();
             let kind = word(&object["kind"]);
-            let note = if kind == "ClusterRole" { format!("uid {}", facts.uid.found().map_or("", String::as_str)) } else { String::new() };
+            let note = if kind == "ClusterRole" {
+                format!("uid {}", facts.uid.found().map_or("", String::as_str))
+            } else {
+                String::new()
+            };
             steps.push(step("hub", format!("{kind} {}", word(&object["metadata"]["name"])), action, note));
         }
         let labelled = if cluster.label.is_some() { Action::Keep } else { Action::Add };
@@ -267,10 +273,12 @@ impl Plan {
 /// Returns the Cluster of the cell if it may join.
 fn preconditions(facts: &Facts) -> Result<&ClusterFacts, String> {
     let Facts { name, city, .. } = facts;
-    let hidden = |what: &str, why: Option<String>| format!("{what}: {}", why.unwrap_or_else(|| "it is not served".to_owned()));
+    let hidden =
+        |what: &str, why: Option<String>| format!("{what}: {}", why.unwrap_or_else(|| "it is not served".to_owned()));
     let clusters = facts.clusters.found().ok_or_else(|| hidden("hub: Clusters", facts.clusters.hidden()))?;
     let cluster = clusters.iter().find(|(one, _)| one == name).map(|(_, facts)| facts);
-    let cluster = cluster.ok_or_else(|| format!("the hub has no Cluster {name}: first let it join Karmada (karmadactl join {name})"))?;
+    let cluster = cluster
+        .ok_or_else(|| format!("the hub has no Cluster {name}: first let it join Karmada (karmadactl join {name})"))?;
     let uid = facts.uid.found().ok_or_else(|| hidden("cell: Namespace kube-system", facts.uid.hidden()))?;
     match &cluster.cell {
         Some(id) if id == uid => {}
@@ -290,16 +298,18 @@ fn preconditions(facts: &Facts) -> Result<&ClusterFacts, String> {
         }
         None if cluster.label.is_some() => {
             let label = cluster.label.as_deref().unwrap_or_default();
-            return Err(format!("Cluster {name} has the label {}={label:?}, which is no city: remove it", label::TOPOLOGY_CITY));
+            return Err(format!(
+                "Cluster {name} has the label {}={label:?}, which is no city: remove it",
+                label::TOPOLOGY_CITY
+            ));
         }
         _ => {}
     }
     match &facts.role {
         Seen::Found(()) => Ok(cluster),
-        seen if seen.is_absent() => Err(format!(
-            "the hub has no ClusterRole {}: first apply config/overlays/hub there",
-            Role::CellOnHub.name()
-        )),
+        seen if seen.is_absent() => {
+            Err(format!("the hub has no ClusterRole {}: first apply config/overlays/hub there", Role::CellOnHub.name()))
+        }
         seen => Err(hidden("hub: ClusterRoles", seen.hidden())),
     }
 }
@@ -316,7 +326,10 @@ fn secret(facts: &Facts) -> Result<(Action, String), String> {
         seen => return Err(format!("cell: Secret {NAMESPACE}/{SECRET}: {}", seen.hidden().unwrap_or_default())),
     };
     if stored.server.as_deref() != Some(&*facts.server) {
-        return Ok((Action::Replace, format!("{new}; now it names {}", stored.server.as_deref().unwrap_or("no server"))));
+        return Ok((
+            Action::Replace,
+            format!("{new}; now it names {}", stored.server.as_deref().unwrap_or("no server")),
+        ));
     }
     let own = format!("system:serviceaccount:{NAMESPACE}:{}", account(&facts.name));
     match (&facts.issuer, stored.end) {
@@ -336,11 +349,17 @@ fn secret(facts: &Facts) -> Result<(Action, String), String> {
 fn notes(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     let others = facts.clusters.found().into_iter().flatten().filter(|(name, other)| {
-        *name != facts.name && !other.is_leaving() && other.city.as_ref().is_some_and(|city| city.as_str() == facts.city)
+        *name != facts.name
+            && !other.is_leaving()
+            && other.city.as_ref().is_some_and(|city| city.as_str() == facts.city)
     });
     let others: Vec<&str> = others.map(|(name, _)| name.as_str()).collect();
     if !others.is_empty() {
-        notes.push(format!("{} is on {} too: the city stays there until that Cluster is drained.", facts.city, others.join(", ")));
+        notes.push(format!(
+            "{} is on {} too: the city stays there until that Cluster is drained.",
+            facts.city,
+            others.join(", ")
+        ));
     }
     if ["//127.", "//localhost", "//[::1]"].iter().any(|local| facts.server.contains(local)) {
         notes.push(format!("The cell has to reach the hub as {}. If it cannot, give --hub-server.", facts.server));
@@ -352,7 +371,9 @@ fn notes(facts: &Facts) -> Vec<String> {
              claimMappings: {{ username: {{ claim: sub, prefix: \"{}:\" }} }}",
             facts.name
         )),
-        Some(_) => notes.push("The issuer of the cell's tokens cannot be read: see its --service-account-issuer.".to_owned()),
+        Some(_) => {
+            notes.push("The issuer of the cell's tokens cannot be read: see its --service-account-issuer.".to_owned())
+        }
         None => {}
     }
     notes

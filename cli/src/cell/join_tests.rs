@@ -41,7 +41,8 @@ cell  Secret compute-system/compute-cell-federation-kubeconfig  create  token of
 Nothing is written: --dry-run.
 ";
     let text = text(&plan, true, Screen::PLAIN);
-    let columns = |text: &str| text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>();
+    let columns =
+        |text: &str| text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>();
     assert_eq!(columns(&text), columns(expected));
 }
 
@@ -66,7 +67,10 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
     };
     assert_eq!(secret(&facts), (Action::Keep, "its token ends in 29d".to_owned()));
     facts.secret = Seen::Found(stored(3, &facts));
-    assert_eq!(secret(&facts), (Action::Replace, "token of compute-cell-dfw-1, 30 d; the present one ends in 3d".to_owned()));
+    assert_eq!(
+        secret(&facts),
+        (Action::Replace, "token of compute-cell-dfw-1, 30 d; the present one ends in 3d".to_owned())
+    );
     facts.secret = Seen::Found(Stored { server: Some("https://old".to_owned()), ..stored(29, &facts) });
     assert_eq!(secret(&facts).0, Action::Replace, "another server");
     facts.secret = Seen::Found(Stored { user: Some("system:serviceaccount:a:b".to_owned()), ..stored(29, &facts) });

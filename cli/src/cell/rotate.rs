@@ -87,10 +87,13 @@ fn decide(name: &str, present: &Seen<Present>, now: Timestamp) -> Decision {
             Decision::Renew { account: present.account.clone().unwrap_or_else(|| account(name)), before }
         }
         End::Renewed => Decision::Leave(Mark::Well, "the kubelet renews its token".to_owned()),
-        End::Certificate(_) | End::Other => {
-            Decision::Leave(Mark::Warning, "it has a certificate or another credential, which this command does not renew".to_owned())
+        End::Certificate(_) | End::Other => Decision::Leave(
+            Mark::Warning,
+            "it has a certificate or another credential, which this command does not renew".to_owned(),
+        ),
+        End::Missing => {
+            Decision::Leave(Mark::Broken, format!("its Secret {SECRET} has no kubeconfig with a credential"))
         }
-        End::Missing => Decision::Leave(Mark::Broken, format!("its Secret {SECRET} has no kubeconfig with a credential")),
     }
 }
 
@@ -163,8 +166,9 @@ mod tests {
         let present = |end, account: Option<&str>| {
             Seen::Found(Present { kubeconfig: String::new(), account: account.map(str::to_owned), end })
         };
-        let at = |seconds| Some(Timestamp::from_second(1_800_000_000 + seconds).unwrap());
-        let renew = |account: &str, before: &str| Decision::Renew { account: account.to_owned(), before: before.to_owned() };
+        let at = |seconds: i64| Some(Timestamp::from_second(1_800_000_000 + seconds).unwrap());
+        let renew =
+            |account: &str, before: &str| Decision::Renew { account: account.to_owned(), before: before.to_owned() };
         assert_eq!(
             decide("pop-dfw", &present(End::Token(at(6 * 86400)), Some("compute-cell-dfw")), now),
             renew("compute-cell-dfw", "the one before had 6d left"),
@@ -187,7 +191,8 @@ mod tests {
 
     #[test]
     fn rotations_are_one_line_each() {
-        let one = |cluster: &str, mark, text: &str| Rotation { cluster: cluster.to_owned(), mark, text: text.to_owned() };
+        let one =
+            |cluster: &str, mark, text: &str| Rotation { cluster: cluster.to_owned(), mark, text: text.to_owned() };
         let all = [one("cell-dfw", Mark::Well, "new token"), one("ord", Mark::Broken, "no answer: late")];
         assert_eq!(text(&all, Screen::PLAIN), "✔ cell-dfw  new token\n✖ ord       no answer: late\n");
     }

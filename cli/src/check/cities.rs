@@ -69,9 +69,11 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
             }
         }
         None => checks.extend(
-            facts.locations.hidden().or(Some("the project does not serve them".to_owned())).map(|why| {
-                Check::unseen(format!("LocationBindings: {why}"))
-            }),
+            facts
+                .locations
+                .hidden()
+                .or(Some("the project does not serve them".to_owned()))
+                .map(|why| Check::unseen(format!("LocationBindings: {why}"))),
         ),
     }
     checks

@@ -123,7 +123,8 @@ mod tests {
     #[test]
     fn end_is_that_of_the_current_contexts_user() {
         let at = |seconds| Some(Timestamp::from_second(seconds).unwrap());
-        let good = token(&json!({ "exp": 1_800_000_000, "sub": "system:serviceaccount:compute-system:compute-cell-a" }));
+        let good =
+            token(&json!({ "exp": 1_800_000_000, "sub": "system:serviceaccount:compute-system:compute-cell-a" }));
         for (user, expected) in [
             (json!({ "token": good }), End::Token(at(1_800_000_000))),
             (json!({ "token": "opaque" }), End::Token(None)),

@@ -89,6 +89,8 @@ fn first(fields: &[String]) -> String {
 mod tests {
     use super::*;
 
+    const STATUS: &str = "/versions/0/schema/openAPIV3Schema/properties/status/properties";
+
     #[test]
     fn definition_is_compared_with_this_version() {
         let own = own();
@@ -100,7 +102,6 @@ mod tests {
             edit(&mut live["spec"]);
             compare(&serde_json::from_value(live).unwrap(), instance)
         };
-        const STATUS: &str = "/versions/0/schema/openAPIV3Schema/properties/status/properties";
         assert_eq!(with(&|_| ()), Comparison::Same);
         let lacks = with(&|spec| {
             spec.pointer_mut(STATUS).unwrap().as_object_mut().unwrap().remove("suspended");

@@ -296,7 +296,9 @@ fn managed(manager: &Manager, plane: &Plane, facts: &Facts, part: Part) -> Vec<C
     };
     for (name, ends) in &manager.credentials {
         match ends {
-            Seen::Found(ends) => checks.extend(ends.iter().map(|(key, end)| credential(name, key, *end, facts.now, part))),
+            Seen::Found(ends) => {
+                checks.extend(ends.iter().map(|(key, end)| credential(name, key, *end, facts.now, part)))
+            }
             seen if seen.is_absent() && is_required(name) => {
                 let fix = match part {
                     Part::Cell => "kubectl compute cell join NAME --city CODE",
@@ -367,15 +369,21 @@ fn webhook(webhook: &Webhook, now: Timestamp) -> Vec<Check> {
     let fix = "see docs/admission.md, and the log of compute-manager";
     let mut checks = vec![match &webhook.answer {
         Answer::Refused { millis } => Check::well(format!("webhook answers a dry run in {millis} ms")),
-        Answer::Accepted if webhook.authorities.is_absent() || (!is_configured && webhook.authorities.found().is_some()) => {
+        Answer::Accepted
+            if webhook.authorities.is_absent() || (!is_configured && webhook.authorities.found().is_some()) =>
+        {
             Check::warning(
                 "no webhook: who may write a Workload may have every ConfigMap and Secret of its namespace copied",
                 "use an overlay whose name ends in -admission (docs/deploying.md, Webhooks)",
             )
         }
-        Answer::Accepted if !is_configured => Check::unseen("an invalid Workload passed the dry run; whether webhooks are configured is not visible"),
+        Answer::Accepted if !is_configured => {
+            Check::unseen("an invalid Workload passed the dry run; whether webhooks are configured is not visible")
+        }
         Answer::Accepted => Check::broken("the webhook accepted an invalid Workload (dry run)", fix),
-        Answer::Stored => Check::broken("the API server stored a Workload of a dry run: delete kubectl-compute.check-*", fix),
+        Answer::Stored => {
+            Check::broken("the API server stored a Workload of a dry run: delete kubectl-compute.check-*", fix)
+        }
         Answer::Uncalled(why) => Check::broken(format!("the API server cannot call the webhook: {why}"), fix),
         Answer::Denied(why) => Check::unseen(format!("webhook: you may not create Workloads: {why}")),
         Answer::Other(why) => Check::unseen(format!("webhook: the dry run ended otherwise: {why}")),
@@ -388,7 +396,10 @@ fn webhook(webhook: &Webhook, now: Timestamp) -> Vec<Check> {
             checks.push(ending("authority of the webhooks", *at, now, "renew it, and its copy in caBundle".to_owned()));
         }
         Some((name, End::Missing)) if !refused => {
-            checks.push(Check::broken(format!("webhook {name} has no caBundle"), "put the authority of its certificate there"));
+            checks.push(Check::broken(
+                format!("webhook {name} has no caBundle"),
+                "put the authority of its certificate there",
+            ));
         }
         _ => {}
     }
@@ -518,7 +529,13 @@ fn member(name: &str, cluster: &ClusterFacts) -> Vec<Check> {
         checks.push(Check::warning(format!("Karmada brings nothing new to it: it {obstacle}"), fix));
     }
     if cluster.is_leaving() {
-        let state = if cluster.dead { "declared dead" } else if cluster.deleting { "being deleted" } else { "drained" };
+        let state = if cluster.dead {
+            "declared dead"
+        } else if cluster.deleting {
+            "being deleted"
+        } else {
+            "drained"
+        };
         let fix = format!("kubectl compute cell drain {name} --watch");
         checks.push(Check::warning(format!("the Cluster is {state}: its city moves to another one"), fix));
     }

@@ -40,9 +40,7 @@ use serde_json::{Value, json};
 use super::{
     credentials::{self, End},
     definitions,
-    facts::{
-        Answer, Bindings, Clock, DeploymentFacts, Facts, Karmada, LeaseFacts, Manager, Plane, Rights, Webhook,
-    },
+    facts::{Answer, Bindings, Clock, DeploymentFacts, Facts, Karmada, LeaseFacts, Manager, Plane, Rights, Webhook},
     roles::{self, NAMESPACE, Right, Role},
 };
 use crate::{
@@ -169,7 +167,8 @@ fn hub_asked<'a>(
     }
     asked.definitions = true;
     asked.roles.push((Role::Hub, settings.user.to_owned()));
-    let uids: BTreeSet<&String> = clusters.found().into_iter().flat_map(BTreeMap::values).filter_map(|c| c.cell.as_ref()).collect();
+    let uids: BTreeSet<&String> =
+        clusters.found().into_iter().flat_map(BTreeMap::values).filter_map(|c| c.cell.as_ref()).collect();
     let of_cells = holders.found().into_iter().flatten().filter(|(uid, _)| uids.contains(uid));
     let users: BTreeSet<&String> = of_cells.flat_map(|(_, users)| users).collect();
     asked.roles.extend(users.into_iter().map(|user| (Role::CellOnHub, user.clone())));
@@ -320,8 +319,7 @@ async fn manager(client: &Client, secrets: &[&str]) -> Manager {
         let ends = get(&all, name).await.map(|secret| credentials::of_secret(&secret.data.unwrap_or_default()));
         ((*name).to_owned(), ends)
     });
-    let (lease, deployment, credentials) =
-        futures::join!(lease, deployment, futures::future::join_all(credentials));
+    let (lease, deployment, credentials) = futures::join!(lease, deployment, futures::future::join_all(credentials));
     Manager { lease, deployment, credentials: credentials.into_iter().collect() }
 }
 
@@ -384,9 +382,7 @@ pub fn holders_of(roles: &[ClusterRole], bindings: &[ClusterRoleBinding]) -> BTr
 fn user_of(subject: &Subject) -> Option<String> {
     match &*subject.kind {
         "User" => Some(subject.name.clone()),
-        "ServiceAccount" => {
-            Some(format!("system:serviceaccount:{}:{}", subject.namespace.as_deref()?, subject.name))
-        }
+        "ServiceAccount" => Some(format!("system:serviceaccount:{}:{}", subject.namespace.as_deref()?, subject.name)),
         _ => None,
     }
 }
