@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(lacks, Comparison::Lacks("status.suspended".to_owned()));
         let newer = with(&|spec| spec.pointer_mut(STATUS).unwrap()["fuel"] = serde_json::json!({ "type": "string" }));
         assert_eq!(newer, Comparison::Newer("status.fuel".to_owned()));
-        let other = with(&|spec| spec["names"]["shortNames"] = serde_json::json!(["other"]));
-        assert!(matches!(&other, Comparison::Differs(path) if path.starts_with("spec.names.shortNames")), "{other:?}");
+        let other = with(&|spec| spec["scope"] = "Cluster".into());
+        assert_eq!(other, Comparison::Differs("spec.scope".to_owned()));
     }
 
     #[test]

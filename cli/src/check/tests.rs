@@ -154,7 +154,7 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 31] = [
     ("no answer", "hub", Mark::Broken, "does not answer", |f| {
         f.hub.as_mut().unwrap().version = Seen::Unanswered("refused".to_owned());
     }),
-    ("old Kubernetes", "hub", Mark::Broken, "1.29.4 is older than 1.30", |f| {
+    ("old Kubernetes", "hub", Mark::Broken, "1.29.4+k3s1 is older than 1.30", |f| {
         f.hub.as_mut().unwrap().version = Seen::Found("v1.29.4+k3s1".to_owned());
     }),
     ("clock", "cell-dfw", Mark::Warning, "differs by 60 s", |f| {
