@@ -163,13 +163,13 @@ pub fn api(client: &Client, object: &Value) -> Option<Api<DynamicObject>> {
 /// One line for the user.
 pub async fn apply(plane: &str, client: &Client, object: &Value) -> Result<(), String> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let place = format!("{plane}: {} {name}", object["kind"].as_str().unwrap_or_default());
-    let api = api(client, object).ok_or_else(|| format!("{place} has no kind"))?;
+    let what = format!("{plane}: {} {name}", object["kind"].as_str().unwrap_or_default());
+    let api = api(client, object).ok_or_else(|| format!("{what} has no kind"))?;
     let params = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(name, &params, &Patch::Apply(object))
         .await
         .map(|_| ())
-        .map_err(|error| format!("{place}: {}", words(&error)))
+        .map_err(|error| format!("{what}: {}", words(&error)))
 }
 
 /// True if the pods of a manager see a changed Secret without a restart: they mount it as a folder.

@@ -86,7 +86,7 @@ struct Place {
 }
 
 /// How far a drain is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     time: Timestamp,

@@ -47,7 +47,7 @@ const KEPT_FROM: i64 = 7 * 86400;
 const AUDIENCE: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
 
 /// What the hub and the cell show.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Facts {
     now: Timestamp,
     /// Name of the Cluster.
@@ -372,7 +372,7 @@ fn notes(facts: &Facts) -> Vec<String> {
             facts.name
         )),
         Some(_) => {
-            notes.push("The issuer of the cell's tokens cannot be read: see its --service-account-issuer.".to_owned())
+            notes.push("The issuer of the cell's tokens cannot be read: see its --service-account-issuer.".to_owned());
         }
         None => {}
     }

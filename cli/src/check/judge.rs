@@ -297,7 +297,7 @@ fn managed(manager: &Manager, plane: &Plane, facts: &Facts, part: Part) -> Vec<C
     for (name, ends) in &manager.credentials {
         match ends {
             Seen::Found(ends) => {
-                checks.extend(ends.iter().map(|(key, end)| credential(name, key, *end, facts.now, part)))
+                checks.extend(ends.iter().map(|(key, end)| credential(name, key, *end, facts.now, part)));
             }
             seen if seen.is_absent() && is_required(name) => {
                 let fix = match part {

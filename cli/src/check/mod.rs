@@ -83,7 +83,7 @@ pub async fn run(global: &Global, args: &Args, output: Output, out: &mut dyn Wri
     };
     let began = Instant::now();
     loop {
-        let report = Report::of(&read::facts(&planes, &settings, Timestamp::now()).await);
+        let report = Report::of(&Box::pin(read::facts(&planes, &settings, Timestamp::now())).await);
         let exit = report.exit();
         let time_is_over = args.wait.is_none_or(|wait| began.elapsed() + PAUSE > wait);
         if exit == Exit::Well || time_is_over {

@@ -29,15 +29,15 @@ fn granted(role: Role, user: &str) -> Rights {
     Rights { role: role.name().to_owned(), user: user.to_owned(), total, lacking: Seen::Found(Vec::new()) }
 }
 
-fn managed(secret: &str, key: &str) -> Option<Manager> {
+fn managed(secret: &str, key: &str) -> Manager {
     let lease = LeaseFacts { holder: "compute-manager-a_1".to_owned(), renewed: Some(now()), seconds: 15 };
     let ends = BTreeMap::from([(key.to_owned(), End::Token(Some(in_days(29))))]);
     let image = "registry.example.com/compute-operator:v0.1.0".to_owned();
-    Some(Manager {
+    Manager {
         lease: Seen::Found(lease),
         deployment: Seen::Found(DeploymentFacts { image, secrets: [secret.to_owned()].into() }),
         credentials: [(secret.to_owned(), Seen::Found(ends))].into(),
-    })
+    }
 }
 
 fn plane(context: &str, role: Role, user: &str) -> Plane {
@@ -66,7 +66,7 @@ fn cluster(city: &str, uid: &str) -> Value {
 fn well() -> Facts {
     let user = roles::user("compute-manager");
     let cell = |context: &str| Plane {
-        manager: managed("compute-cell-federation-kubeconfig", "kubeconfig"),
+        manager: Some(managed("compute-cell-federation-kubeconfig", "kubeconfig")),
         ..plane(context, Role::Cell, &user)
     };
     let clusters = json!({ "cell-dfw": cluster("dfw", "uid-dfw"), "cell-ord": cluster("ord", "uid-ord") });
@@ -75,7 +75,10 @@ fn well() -> Facts {
     Facts {
         now: now(),
         pre: false,
-        project: Plane { manager: managed("compute-hub-credentials", "token"), ..plane("shop", Role::Project, &user) },
+        project: Plane {
+            manager: Some(managed("compute-hub-credentials", "token")),
+            ..plane("shop", Role::Project, &user)
+        },
         manager: None,
         hub: Some(plane("hub", Role::Hub, &user)),
         cells: [("cell-dfw".to_owned(), cell("dfw")), ("cell-ord".to_owned(), cell("ord"))].into(),
@@ -203,17 +206,17 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 31] = [
         f.webhook.answer = Answer::Uncalled("failed calling webhook".to_owned());
     }),
     ("lenient webhook", "project shop", Mark::Broken, "accepted an invalid Workload", |f| {
-        f.webhook.answer = Answer::Accepted
+        f.webhook.answer = Answer::Accepted;
     }),
     ("stored dry run", "project shop", Mark::Broken, "stored a Workload of a dry run", |f| {
-        f.webhook.answer = Answer::Stored
+        f.webhook.answer = Answer::Stored;
     }),
     ("authority", "project shop", Mark::Broken, "authority of the webhooks has ended", |f| {
         let ended = End::Certificate(Some(in_days(-3)));
         f.webhook.authorities = Seen::Found([("vworkload.kb.io".to_owned(), ended)].into());
     }),
     ("old Karmada", "hub", Mark::Broken, "Karmada v1.15.4 is not supported", |f| {
-        f.karmada.version = Seen::Found("v1.15.4".to_owned())
+        f.karmada.version = Seen::Found("v1.15.4".to_owned());
     }),
     ("unknown Karmada", "hub", Mark::Unseen, "give --karmada-context", |f| f.karmada.version = Seen::Absent),
     ("no Karmada", "hub", Mark::Broken, "does not serve Cluster", |f| {
@@ -223,7 +226,7 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 31] = [
         f.karmada.bindings = Seen::Found(Bindings { asking: 3, distributed: 0 });
     }),
     ("no interpreter", "hub", Mark::Broken, "workloaddeployment does not exist", |f| {
-        f.karmada.interpreters = Seen::Found(BTreeMap::new())
+        f.karmada.interpreters = Seen::Found(BTreeMap::new());
     }),
     (
         "another interpreter",
@@ -255,7 +258,7 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 31] = [
         },
     ),
     ("no user", "cell-ord", Mark::Broken, "no user of the hub may write for this cell", |f| {
-        f.holders = Seen::Found(BTreeMap::new())
+        f.holders = Seen::Found(BTreeMap::new());
     }),
     (
         "open city",

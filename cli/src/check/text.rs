@@ -14,7 +14,10 @@ pub fn text(report: &Report, screen: Screen) -> String {
     let mut text: String = report.rows.iter().map(|row| row_text(row, widest, screen)).collect();
     let Report { passed, warnings, failed, unseen, .. } = report;
     let _ = write!(text, "{passed} passed, {warnings} warnings, {failed} failed");
-    text.push_str(&if *unseen > 0 { format!(", {unseen} not visible\n") } else { "\n".to_owned() });
+    if *unseen > 0 {
+        let _ = write!(text, ", {unseen} not visible");
+    }
+    text.push('\n');
     text
 }
 
