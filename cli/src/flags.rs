@@ -70,6 +70,10 @@ pub enum When {
 /// A command.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    /// Join a cell to the hub, rotate its credentials, drain it, or declare it dead.
+    Cell(crate::cell::Args),
+    /// Check that project, hub and cells fit each other and this version. Names each problem with its fix.
+    Check(crate::check::Args),
     /// Follow a Workload or a WorkloadDeployment from its project to its cells, to the first broken link.
     Trace(Trace),
     /// List what waits in all projects, one line for each cause.

@@ -3,6 +3,8 @@
 //! A command reads the control planes ([`planes`], [`seen`]), judges what it saw by a pure function, and prints the result
 //! ([`output`], [`screen`]). It decides nothing itself: the operator's library does.
 
+pub mod cell;
+pub mod check;
 pub mod exit;
 pub mod explain;
 pub mod flags;
@@ -43,6 +45,8 @@ pub fn start(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, prob
 async fn run(flags: &Flags, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
     let output = Output::of(&flags.global);
     match &flags.command {
+        Command::Cell(args) => cell::run(&flags.global, args, output, out).await,
+        Command::Check(args) => check::run(&flags.global, args, output, out).await,
         Command::Trace(args) => trace::run(&flags.global, args, output, out).await,
         Command::Waiting(args) => waiting::run(&flags.global, args, output, out).await,
         Command::Explain(args) => explain::run(args, output, out),

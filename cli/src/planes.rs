@@ -45,7 +45,11 @@ pub async fn config(kubeconfig: &Kubeconfig, context: Option<&str>) -> Result<Co
     })
 }
 
-fn client(mut config: Config) -> Result<Client, String> {
+/// Returns a client with these settings.
+///
+/// # Errors
+/// One line for the user.
+pub fn client(mut config: Config) -> Result<Client, String> {
     // A person waits. What failed is said, and not tried again for minutes.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| words(&error))

@@ -97,7 +97,8 @@ pub fn words(error: &dyn std::error::Error) -> String {
     text.replace('\n', " ")
 }
 
-async fn patiently<T>(read: impl Future<Output = Result<T, kube::Error>>) -> Seen<T> {
+/// Waits for an answer, for a limited time.
+pub async fn patiently<T>(read: impl Future<Output = Result<T, kube::Error>>) -> Seen<T> {
     match tokio::time::timeout(PATIENCE, read).await {
         Ok(Ok(found)) => Seen::Found(found),
         Ok(Err(error)) => Seen::of(error),

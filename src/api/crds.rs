@@ -1,5 +1,8 @@
 //! The text of `crds/`, generated from the types. `compute-operator crds` writes it, and a test fails on drift.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
@@ -122,4 +125,53 @@ fn instance_status() -> Value {
         unknown("Ready", "Pending", "Waiting for controller"),
         unknown("QuotaGranted", "PendingEvaluation", "Waiting for quota evaluation"),
     ]})
+}
+
+/// Fields in which two definitions of one kind differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Fields that only the first one has, and that the second one would drop.
+    pub more: Vec<String>,
+    /// Fields that only the second one has.
+    pub less: Vec<String>,
+}
+
+/// Compares the fields of a definition on an API server with those of ours.
+pub fn differences(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Differences {
+    let (there, here) = (properties(live), properties(own));
+    // A part that accepts arbitrary fields loses nothing.
+    let is_lost =
+        |path: &&String| !here.iter().any(|taken| taken.ends_with(".*") && path.starts_with(&taken[..taken.len() - 1]));
+    Differences {
+        more: there.difference(&here).filter(is_lost).cloned().collect(),
+        less: here.difference(&there).filter(|path| !path.ends_with(".*")).cloned().collect(),
+    }
+}
+
+/// Returns the paths of the properties in a definition's served versions. A path that ends in `.*` accepts arbitrary fields.
+fn properties(definition: &CustomResourceDefinition) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for version in definition.spec.versions.iter().filter(|version| version.served) {
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        // A schema is plain data and always serialises.
+        let schema = serde_json::to_value(schema).unwrap_or_default();
+        for part in ["spec", "status"] {
+            walk(&schema["properties"][part], part, &mut found);
+        }
+    }
+    found
+}
+
+fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        found.insert(format!("{path}.*"));
+    }
+    if schema["items"].is_object() {
+        walk(&schema["items"], &format!("{path}[]"), found);
+    }
+    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        walk(below, &path, found);
+        found.insert(path);
+    }
 }

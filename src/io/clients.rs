@@ -501,8 +501,7 @@ fn good_until(config: &Config) -> Option<i64> {
         (None, Some(file)) => fs::read(file).ok()?,
         (None, None) => return None,
     };
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().ok()?;
-    server::expiry_of_chain(&chain)
+    server::expiry_of_pem(&text)
 }
 
 /// Returns the validity of the bearer token, see [`Credentials::token`]. The order is kube's.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, ResourceExt, api::ListParams};
-use serde_json::Value;
 
 use crate::{
     api::{
         compute::{Instance, InstanceSpec, InstanceTemplateSpec, Workload, WorkloadDeployment},
+        crds,
         meta::label,
         shared::Shared,
     },
@@ -76,47 +76,18 @@ fn lacks_later_fields(instance: &Instance, template: &InstanceTemplateSpec) -> b
 
 /// Returns the steps for a definition on the hub before ours is applied over it, or before this operator starts.
 fn describe_differences(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Option<String> {
-    let (there, here) = (properties(live), properties(own));
-    // A part that accepts arbitrary fields loses nothing.
-    let is_lost =
-        |path: &&str| !here.iter().any(|taken| taken.ends_with(".*") && path.starts_with(&taken[..taken.len() - 1]));
-    let more: Vec<&str> = there.difference(&here).map(String::as_str).filter(is_lost).collect();
-    let less: Vec<&str> = here.difference(&there).map(String::as_str).filter(|path| !path.ends_with(".*")).collect();
+    let differences = crds::differences(live, own);
     let name = live.name_any();
-    let describe = |problem: &str, fields: &[&str]| format!("{name}: {problem}: {}\n", first_names(fields));
+    let describe = |problem: &str, fields: &[String]| {
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        format!("{name}: {problem}: {}\n", first_names(&fields))
+    };
     let lost = "the hub's CRD has fields that this version lacks, and that would be lost; stop here";
     let old = "the hub's CRD lacks fields of this version; apply config/base/crd first";
-    let lines = [(more, lost), (less, old)].into_iter().filter(|(fields, _)| !fields.is_empty());
-    let lines: String = lines.map(|(fields, problem)| describe(problem, &fields)).collect();
+    let both = [(&differences.more, lost), (&differences.less, old)];
+    let lines = both.into_iter().filter(|(fields, _)| !fields.is_empty());
+    let lines: String = lines.map(|(fields, problem)| describe(problem, fields)).collect();
     (!lines.is_empty()).then_some(lines)
-}
-
-/// Returns the paths of the properties in a definition's served versions. A path that ends in `.*` accepts arbitrary fields.
-fn properties(definition: &CustomResourceDefinition) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for version in definition.spec.versions.iter().filter(|version| version.served) {
-        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
-        // A schema is plain data and always serialises.
-        let schema = serde_json::to_value(schema).unwrap_or_default();
-        for part in ["spec", "status"] {
-            walk(&schema["properties"][part], part, &mut found);
-        }
-    }
-    found
-}
-
-fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
-    if schema["x-kubernetes-preserve-unknown-fields"] == true {
-        found.insert(format!("{path}.*"));
-    }
-    if schema["items"].is_object() {
-        walk(&schema["items"], &format!("{path}[]"), found);
-    }
-    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-        let path = format!("{path}.{name}");
-        walk(below, &path, found);
-        found.insert(path);
-    }
 }
 
 /// Returns the line about Instances that are recreated once their cell's definitions know the fields of their template.
@@ -157,7 +128,7 @@ fn first_names(all: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

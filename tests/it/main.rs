@@ -20,6 +20,7 @@ mod data;
 mod demo;
 mod disruption;
 mod federation;
+mod install_check;
 mod karmada_contract;
 mod kept_data;
 mod later_companions;

@@ -115,7 +115,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 38] = [
+const RUN: [(&str, By); 42] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -162,6 +162,10 @@ const RUN: [(&str, By); 38] = [
     ),
     ("kubectl delete cwl --cascade=orphan", File("tests/it/as_written.rs", "PropagationPolicy::Orphan")),
     ("kubectl -n shop delete cwl web --cascade=orphan", File("tests/it/as_written.rs", "PropagationPolicy::Orphan")),
+    ("kubectl compute cell", File(CHECK, "\"cell\", \"drain\"")),
+    ("kubectl compute cell join dfw-1 --city dfw", File(CHECK, "\"join\", \"cell-dfw\", \"--city\", \"dfw\"")),
+    ("kubectl compute cell rotate dfw-1", File(CHECK, "\"cell\", \"rotate\"")),
+    ("kubectl compute check", File(CHECK, "\"check\", \"--wait=1m\"")),
     (
         "kubectl -n shop delete workloaddeployment web-edge-dfw",
         File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),
@@ -179,6 +183,9 @@ const RUN: [(&str, By); 38] = [
 
 /// The test that follows the comments of the overlays.
 const OVERLAYS: &str = "tests/it/overlays/mod.rs";
+
+/// The test of `kubectl compute check` and `kubectl compute cell`.
+const CHECK: &str = "tests/it/install_check.rs";
 
 /// The tests that use a real API server.
 const SERVED: &str = "tests/tree/served.rs";

@@ -183,8 +183,14 @@ fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ()> {
     if all.is_empty() { Err(()) } else { Ok(all) }
 }
 
+/// Returns the first expiry of the certificates in a PEM text, in seconds since 1970. `None` if it has none, or if one cannot be
+/// parsed.
+pub fn expiry_of_pem(text: &[u8]) -> Option<i64> {
+    expiry_of_chain(&certificates(text).ok()?)
+}
+
 /// Returns the first expiry of a chain's certificates in seconds since 1970. `None` if one cannot be parsed. Verifies nothing.
-pub fn expiry_of_chain(chain: &[CertificateDer<'_>]) -> Option<i64> {
+fn expiry_of_chain(chain: &[CertificateDer<'_>]) -> Option<i64> {
     chain.iter().map(|certificate| expiry(certificate)).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 

@@ -28,8 +28,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::certificate::expiry_of_chain;
-pub use self::certificate::{Certificate, Files};
+pub use self::certificate::{Certificate, Files, expiry_of_pem};
 
 /// Connections that may wait to be accepted. Beyond that a client retries after a second, which is the whole timeout of a probe.
 const BACKLOG: i32 = 1024;
