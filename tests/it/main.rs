@@ -14,6 +14,7 @@ mod cities;
 mod claim_timeout;
 mod claims;
 mod cleanup;
+mod command;
 mod credentials;
 mod data;
 mod demo;
