@@ -158,3 +158,15 @@ fn cell_context(text: &str) -> Result<(String, String), String> {
     }
     Ok((cluster.to_owned(), context.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_is_written_as_kubectl_takes_it() {
+        let of = |text| duration(text).map(|duration| duration.as_secs());
+        assert_eq!((of("90s"), of("10m"), of("1h30m")), (Ok(90), Ok(600), Ok(5400)));
+        assert!(of("x").is_err() && of("-5s").is_err() && of("5").is_err());
+    }
+}

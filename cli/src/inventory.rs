@@ -1,6 +1,6 @@
 //! All objects of a Workload on all control planes, as they are. Of ConfigMaps and Secrets only the metadata.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use compute_operator::{
     api::{
@@ -436,17 +436,17 @@ async fn of_cell(cell: &mut Reader, namespace: &str, parts: &Parts) {
         return;
     }
     cell.all(NETWORK_BINDING, namespace, None, |entry| uids.iter().any(|uid| entry.is_owned_by(uid))).await;
-    let contexts: BTreeMap<(String, String), ()> = cell
+    let contexts: BTreeSet<(String, String)> = cell
         .found
         .iter()
         .filter(|entry| entry.kind() == NETWORK_BINDING.2)
         .map(|entry| {
             let part = |name: &str| entry.text(&format!("/status/networkContextRef/{name}")).to_owned();
-            ((part("namespace"), part("name")), ())
+            (part("namespace"), part("name"))
         })
-        .filter(|((namespace, name), ())| !namespace.is_empty() && !name.is_empty())
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
         .collect();
-    for (namespace, name) in contexts.into_keys() {
+    for (namespace, name) in contexts {
         cell.one(CONTEXT, &namespace, &name).await;
         let of_context = |entry: &Entry| entry.text("/spec/networkContext/name") == name;
         cell.all(SUBNET_CLAIM, &namespace, None, of_context).await;

@@ -195,8 +195,6 @@ impl Map {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::trace::parts_tests::hub;
 

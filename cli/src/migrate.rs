@@ -129,8 +129,7 @@ mod tests {
             verdict: "Karmada propagates dependencies".to_owned(),
             assumed: "Assumed: none".to_owned(),
         };
-        let expected = "\
-   NAMESPACE  POLICY    PHASE         MANAGED  CLAIMED
+        let expected = "\x20  NAMESPACE  POLICY    PHASE         MANAGED  CLAIMED
 ✔  ns-1       city-dfw  dependencies  yes      0
 ·  ns-1       city-ord  claims        not yet  2
 1 of 2 policies are done

@@ -14,7 +14,10 @@ use serde_json::{Map, Value, json};
 pub const REMOVED: &str = "(removed)";
 
 /// Shortest value that is also looked for in messages. A shorter one is in every message.
-const SHORTEST: usize = 6;
+const SHORTEST: usize = 8;
+
+/// Shortest part of a value, such as the key in `user:key`, and shortest annotation, that is looked for.
+const SHORTEST_PART: usize = 16;
 
 /// Domains of the annotations whose values are kept.
 const KNOWN: [&str; 3] = ["datumapis.com", "datum.net", "karmada.io"];
@@ -96,7 +99,12 @@ impl Redactor {
             let value = match value {
                 value if key == annotation::SSH_KEYS => self.drop("ssh keys", value),
                 value if is_known => self.clean(value),
-                value => self.drop("annotations", value),
+                value => {
+                    self.count("annotations");
+                    let long = value.as_str().filter(|text| text.len() >= SHORTEST_PART);
+                    self.values.extend(long.map(str::to_owned));
+                    json!(REMOVED)
+                }
             };
             kept.insert(key.clone(), value);
         }
@@ -120,7 +128,9 @@ impl Redactor {
 
     /// Keeps of a Work's manifest what it is of.
     fn manifest(&mut self, manifest: &Value) -> Value {
-        self.drop("manifests", manifest);
+        self.count("manifests");
+        // Its values are learned. Its names are in every message.
+        self.clean(manifest);
         let metadata = &manifest["metadata"];
         json!({
             "apiVersion": manifest["apiVersion"],
@@ -143,6 +153,8 @@ impl Redactor {
     fn learn(&mut self, value: &Value) {
         match value {
             Value::String(text) if text.len() >= SHORTEST => {
+                let parts = text.split(|c: char| c == ':' || c.is_whitespace());
+                self.values.extend(parts.filter(|part| part.len() >= SHORTEST_PART).map(str::to_owned));
                 self.values.insert(text.clone());
             }
             Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
@@ -237,12 +249,11 @@ mod tests {
 
     #[test]
     fn removed_values_are_removed_from_messages_too_and_names_stay() {
-        let object =
-            json!({ "env": [{ "name": "A", "value": "hunter2" }], "message": "bad value hunter2", "name": "hunter2" });
+        let object = json!({ "env": [{ "name": "A", "value": "hunter22" }], "message": "bad value hunter22", "name": "hunter22" });
         let mut redactor = Redactor::learned(&[object.clone()]);
         let clean = redactor.clean(&object);
         assert_eq!(clean["env"][0], json!({ "name": "A", "value": REMOVED }));
-        assert_eq!((&clean["message"], &clean["name"]), (&json!("bad value (removed)"), &json!("hunter2")));
+        assert_eq!((&clean["message"], &clean["name"]), (&json!("bad value (removed)"), &json!("hunter22")));
         assert_eq!(redactor.removed, [("environment", 1), ("texts", 1)].into());
     }
 }

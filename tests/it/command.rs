@@ -73,7 +73,9 @@ fn command_shows_a_workload_on_all_planes() {
 
         let (exit, text) = run(&["events", "workload/web", "--since", "1h"]).await;
         assert_eq!(exit, Exit::Well, "{text}");
-        for words in ["Workload/web", "WorkloadDeployment/web-edge-ord", "hub ", "compute-operator-federator", "created"] {
+        for words in
+            ["Workload/web", "WorkloadDeployment/web-edge-ord", "hub ", "compute-operator-federator", "created"]
+        {
             assert!(text.contains(words), "{words}: {text}");
         }
         tree_is_complete(&run(&["tree", "workload/web", "-o", "json"]).await.1);

@@ -276,15 +276,15 @@ impl DataTrace {
 
     /// Returns the exit code.
     pub fn exit(&self) -> Exit {
-        let is = |mark: Mark| move |place: &&Place| place.mark == mark;
+        let any = |mark: Mark| self.places.iter().any(|place| place.mark == mark);
         let source = self.places.first().map_or(Mark::Unseen, |place| place.mark);
         if source == Mark::Broken {
             Exit::Tenant
-        } else if self.places.iter().any(|place| is(Mark::Broken)(&place)) {
+        } else if any(Mark::Broken) {
             Exit::Platform
         } else if source == Mark::Unseen || self.hidden.is_some() {
             Exit::CouldNotAsk
-        } else if self.places.iter().any(|place| is(Mark::Later)(&place)) && !self.uses.is_empty() {
+        } else if any(Mark::Later) && !self.uses.is_empty() {
             Exit::InProgress
         } else {
             Exit::Well
