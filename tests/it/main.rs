@@ -14,7 +14,6 @@ mod cities;
 mod claim_timeout;
 mod claims;
 mod cleanup;
-mod command;
 mod credentials;
 mod data;
 mod demo;
