@@ -91,7 +91,7 @@ impl HubFacts {
         };
         let (clusters, copies, bindings) = (Api::all(hub.clone()), Api::all(hub.clone()), Api::all(hub.clone()));
         let (clusters, copies, bindings) =
-            futures::join!(list(&clusters, None), list(&copies, None), list(&bindings, None));
+            futures::future::join3(list(&clusters, None), list(&copies, None), list(&bindings, None)).await;
         let clusters = clusters.map(|all: Vec<Cluster>| {
             all.into_iter().map(|cluster| (cluster.name_any(), ClusterFacts::of(cluster))).collect()
         });

@@ -107,10 +107,14 @@ impl Map {
                 cell.add(ready, desired, on.trouble.is_some());
             }
             if on.is_none() {
-                map.unplaced.entry(city.clone()).or_default().add(0, copy.desired, bound.is_some());
+                map.unplaced.entry(city.clone()).or_default().add(
+                    0,
+                    copy.desired,
+                    bound.is_some_and(|bound| bound.unscheduled.is_some()),
+                );
             }
             let failed = bound.is_some_and(|bound| {
-                bound.clusters.is_empty() || bound.clusters.values().any(|on| on.trouble.is_some())
+                bound.unscheduled.is_some() || bound.clusters.values().any(|on| on.trouble.is_some())
             });
             map.cities.entry(city).or_default().add(copy.ready, copy.desired, failed);
         }

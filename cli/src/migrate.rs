@@ -73,13 +73,11 @@ pub async fn run(
             Some(timeout) => tokio::time::timeout(timeout, wait).await,
             None => Ok(wait.await),
         };
-        match waited {
-            Ok(done) => done?,
-            Err(_) => {
-                show(&progress, output, out)?;
-                return Err((Exit::Timeout, "the migration is not complete".to_owned()));
-            }
-        }
+        let Ok(done) = waited else {
+            show(&progress, output, out)?;
+            return Err((Exit::Timeout, "the migration is not complete".to_owned()));
+        };
+        done?;
     }
     show(&progress, output, out)?;
     Ok(if progress.is_complete() { Exit::Well } else { Exit::InProgress })

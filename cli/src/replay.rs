@@ -164,7 +164,10 @@ impl Replay {
         let decided = self.decisions.iter().filter(|decision| decision.undecided.is_none()).count();
         let left = self.decisions.len() - decided;
         let _ = write!(text, "{} of {decided} decisions differ", self.differs());
-        text.push_str(&if left > 0 { format!(", {left} could not be decided\n") } else { "\n".to_owned() });
+        if left > 0 {
+            let _ = write!(text, ", {left} could not be decided");
+        }
+        text.push('\n');
         text
     }
 }

@@ -227,8 +227,8 @@ impl<'a> Builder<'a> {
         }
         for source in &data {
             if let Some(found) = self.find(PROJECT, source.kind.as_str(), &source.name) {
-                let note = format!("source, resourceVersion {}", found.text("/metadata/resourceVersion"));
-                node.children.push(self.node(found, note));
+                let words = format!("source, resourceVersion {}", found.text("/metadata/resourceVersion"));
+                node.children.push(self.node(found, words));
             }
         }
         node.children.extend(self.instances(PROJECT, entry.name()));
@@ -279,11 +279,11 @@ impl<'a> Builder<'a> {
             if let Some(companion) = self.find(HUB, kind, &source.name) {
                 let from = self.find(PROJECT, kind, &source.name);
                 let version = from.map_or("", |from| from.text("/metadata/resourceVersion"));
-                let note = match from {
+                let words = match from {
                     Some(from) => format!("<- {}/{} (resourceVersion {version})", from.namespace(), from.name()),
                     None => "its source is not there".to_owned(),
                 };
-                let mut node = self.node(companion, note);
+                let mut node = self.node(companion, words);
                 node.children.extend(self.binding(&names::binding_name(kind, &source.name)));
                 nodes.push(node);
             }
@@ -295,8 +295,8 @@ impl<'a> Builder<'a> {
     fn binding(&mut self, name: &str) -> Option<Node> {
         let binding = self.find(HUB, "ResourceBinding", name)?;
         let clusters: Vec<String> = binding.clusters().into_iter().collect();
-        let note = if clusters.is_empty() { "no cluster".to_owned() } else { format!("-> {}", clusters.join(", ")) };
-        let mut node = self.node(binding, note);
+        let target = if clusters.is_empty() { "no cluster".to_owned() } else { format!("-> {}", clusters.join(", ")) };
+        let mut node = self.node(binding, target);
         let is_own = |work: &&Entry| work.annotation(annotation::WORK_BINDING_NAME) == name;
         let works: Vec<&Entry> = self.all(HUB, "Work").into_iter().filter(is_own).collect();
         node.children = works.into_iter().map(|work| self.node(work, applied(work))).collect();
@@ -337,8 +337,8 @@ fn state(deployment: &WorkloadDeployment) -> String {
 
 /// Returns the status and the reason of a condition of any object. Empty without it.
 fn status(entry: &Entry, type_: &str) -> String {
-    let conditions = entry.object["status"]["conditions"].as_array().into_iter().flatten();
-    let found = conditions.filter(|condition| condition["type"] == type_).last();
+    let mut conditions = entry.object["status"]["conditions"].as_array().into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == type_);
     let text = |name: &str| found.and_then(|found| found[name].as_str()).unwrap_or_default();
     match (text("status"), text("reason")) {
         ("", _) => String::new(),

@@ -195,17 +195,20 @@ pub fn drain(facts: &ClusterFacts) -> &'static str {
 /// Returns why a deployment waits for the cluster: it is bound to it, or its city is the cluster's and it has none.
 fn waits(copy: &Copy, bound: Option<&Bound>, cluster: &str, city: Option<&CityCode>) -> Option<Waiting> {
     let (mark, text) = match bound.map(|bound| (bound, bound.clusters.get(cluster))) {
-        Some((_, Some(on))) => match &on.trouble {
-            Some(why) => (Mark::Broken, format!("not applied: {why}")),
-            None => {
-                let (ready, desired) = (on.ready.unwrap_or_default(), on.desired.unwrap_or(copy.desired));
-                (ready < desired).then(|| (Mark::Later, format!("{ready} of {desired} Instances are ready")))?
+        Some((_, Some(on))) => {
+            let (ready, desired) = (on.ready.unwrap_or_default(), on.desired.unwrap_or(copy.desired));
+            match &on.trouble {
+                Some(why) => (Mark::Broken, format!("not applied: {why}")),
+                None if ready < desired => (Mark::Later, format!("{ready} of {desired} Instances are ready")),
+                None => return None,
             }
-        },
+        }
         Some((bound, None)) if bound.clusters.is_empty() => {
             same_city(copy, city)?;
-            let why = bound.unscheduled.clone().unwrap_or_else(|| "the scheduler has not seen it".to_owned());
-            (Mark::Broken, format!("has no cluster: {why}"))
+            match &bound.unscheduled {
+                Some(why) => (Mark::Broken, format!("has no cluster: {why}")),
+                None => (Mark::Later, "has no cluster yet: the scheduler has not processed it".to_owned()),
+            }
         }
         Some(_) => return None,
         None => {

@@ -117,11 +117,12 @@ impl DataFacts {
     pub async fn read(planes: &Planes, data: DataRef, now: Timestamp) -> Self {
         let workloads: Api<Workload> = Api::namespaced(planes.project.clone(), &planes.namespace);
         let deployments: Api<WorkloadDeployment> = Api::namespaced(planes.project.clone(), &planes.namespace);
-        let (source, workloads, deployments) = futures::join!(
+        let (source, workloads, deployments) = futures::future::join3(
             metadata(&planes.project, &planes.namespace, &data),
             list(&workloads, None),
-            list(&deployments, None)
-        );
+            list(&deployments, None),
+        )
+        .await;
         let asks = |spec: &compute_operator::api::compute::InstanceSpec| {
             let own = uses(spec).into_iter().filter(|one| one.data_ref == data);
             own.map(|one| Field { asked_by: one.asked_by, optional: one.optional }).collect::<Vec<_>>()
@@ -182,8 +183,12 @@ impl OnHub {
             let seen = get(&bindings, &names::deployment_binding(&user.name_any())).await;
             (user.name_any(), seen.map(|binding| BindingFacts::of(binding).clusters.to_vec()))
         });
-        let (copy, binding, clusters) =
-            futures::join!(metadata(hub, namespace, data), get(&bindings, &own), futures::future::join_all(of_users));
+        let (copy, binding, clusters) = futures::future::join3(
+            metadata(hub, namespace, data),
+            get(&bindings, &own),
+            futures::future::join_all(of_users),
+        )
+        .await;
         let clusters: BTreeMap<String, Seen<Vec<String>>> = clusters.into_iter().collect();
         let all: BTreeSet<String> = clusters.values().filter_map(Seen::found).flatten().cloned().collect();
         let cells = all.into_iter().map(async |cluster| {

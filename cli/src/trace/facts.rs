@@ -149,7 +149,7 @@ impl Facts {
                 other => other.map(|_| Vec::new()),
             }
         };
-        let (clusters, deployments) = futures::join!(clusters, details);
+        let (clusters, deployments) = futures::future::join(clusters, details).await;
         let (context, namespace) = (planes.context.clone(), planes.namespace.clone());
         Self { now, context, namespace, name, workload, deployments, clusters }
     }
@@ -181,7 +181,7 @@ impl Deployment {
         };
         let instances = async { list(&instances, selector.as_deref()).await.map(own) };
         let hub = OnHub::read(planes, &object, hub_namespace.as_deref());
-        let (instances, hub) = futures::join!(instances, hub);
+        let (instances, hub) = futures::future::join(instances, hub).await;
         let OnHub { copy, policy, binding, companions, cells } = hub;
         Self { object, instances, hub_namespace, copy, policy, binding, companions, cells }
     }
@@ -217,7 +217,7 @@ impl OnHub {
         let binding_name = names::deployment_binding(&name);
         let binding = async { get(&bindings, &binding_name).await.map(BindingFacts::of) };
         let policy = policy(hub, namespace, &object.spec.city_code);
-        let (copy, binding, policy) = futures::join!(get(&copies, &name), binding, policy);
+        let (copy, binding, policy) = futures::future::join3(get(&copies, &name), binding, policy).await;
         let expected = copy.found().map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA));
         let companions = expected.unwrap_or_default().into_iter().map(async |data_ref| {
             let companion = companion(hub, &bindings, namespace, &data_ref).await;
@@ -232,10 +232,11 @@ impl OnHub {
             };
             (cluster, seen)
         });
-        let (companions, cells) = futures::join!(
+        let (companions, cells) = futures::future::join(
             stream::iter(companions).buffer_unordered(AT_ONCE).collect::<Vec<_>>(),
-            futures::future::join_all(cells)
-        );
+            futures::future::join_all(cells),
+        )
+        .await;
         let (companions, cells) = (companions.into_iter().collect(), cells.into_iter().collect());
         Self { copy, policy, binding, companions, cells }
     }
@@ -270,6 +271,6 @@ async fn companion(
     };
     let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
     let binding = async { get(bindings, &name).await.map(BindingFacts::of) };
-    let (facts, binding) = futures::join!(facts, binding);
+    let (facts, binding) = futures::future::join(facts, binding).await;
     Companion { facts, binding }
 }

@@ -44,7 +44,8 @@ impl InstanceFacts {
     pub async fn read(planes: &Planes, name: &str, now: Timestamp) -> Self {
         let instances: Api<Instance> = Api::namespaced(planes.project.clone(), &planes.namespace);
         let owner = names::deployment_of_instance(name).unwrap_or(name);
-        let (instance, deployment) = futures::join!(get(&instances, name), Facts::of_deployment(planes, owner, now));
+        let (instance, deployment) =
+            futures::future::join(get(&instances, name), Facts::of_deployment(planes, owner, now)).await;
         let way = deployment.deployments.found().and_then(|all| all.first());
         let namespace = way.and_then(|way| way.hub_namespace.clone());
         let hub = async {
@@ -62,7 +63,7 @@ impl InstanceFacts {
             };
             (cluster, seen)
         });
-        let (hub, cells) = futures::join!(hub, futures::future::join_all(cells));
+        let (hub, cells) = futures::future::join(hub, futures::future::join_all(cells)).await;
         Self { name: name.to_owned(), instance, hub, cells: cells.into_iter().collect(), deployment }
     }
 }

@@ -205,7 +205,6 @@ impl Trace {
         let broken = own.filter(|_| ways.iter().all(|way| way.broken.is_none()));
         let kind = |seen: &str| format!("{seen} {}/{}", facts.namespace, facts.name);
         let hidden = match (&facts.workload, &facts.deployments) {
-            (Seen::Found(_), Seen::Found(_)) => None,
             (Seen::Absent, _) => Some(format!("{} does not exist", kind("Workload"))),
             (Seen::Unserved, _) => Some("the project does not serve Workloads: its definitions are missing".to_owned()),
             (_, Seen::Absent) => Some(format!("{} does not exist", kind("WorkloadDeployment"))),

@@ -36,6 +36,7 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// A trace of any object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
+#[allow(clippy::large_enum_variant)] // there is one at a time
 enum Any {
     Way(Trace),
     Instance(InstanceTrace),

@@ -69,6 +69,16 @@ Waits there:
 ";
     assert_eq!(trace.text(Screen::PLAIN), expected);
     assert_eq!(trace.exit(), Exit::Platform);
+    let mut fresh = hub();
+    if let crate::seen::Seen::Found(bindings) = &mut fresh.bindings {
+        bindings.retain(|bound| bound.deployment.as_deref() != Some("b-edge-ord"));
+        for bound in bindings {
+            bound.unscheduled = None;
+        }
+    }
+    let text = ClusterTrace::of(&fresh, "cell-ord").text(Screen::PLAIN);
+    assert!(text.contains("· ns-1/b-edge-ord  has no binding\n"), "{text}");
+    assert!(text.contains("· ns-1/c-edge-ord  has no cluster yet"), "{text}");
     let well = ClusterTrace::of(&hub(), "cell-dfw");
     assert!(well.text(Screen::PLAIN).ends_with("Nothing waits there.\n"));
     assert_eq!(well.exit(), Exit::Well);
