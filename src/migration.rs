@@ -3,9 +3,13 @@
 
 mod preconditions;
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
 
 use kube::{ResourceExt, api::ListParams};
+use serde::Serialize;
 
 use crate::{
     api::{
@@ -23,14 +27,86 @@ use crate::{
 };
 
 /// One city in one hub namespace.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
-    namespace: String,
-    policy: String,
-    phase: Phase,
-    ours: bool,
-    /// Bindings of companions that the policy claims.
-    claimed: usize,
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The hub namespace.
+    pub namespace: String,
+    /// Name of the city's policy.
+    pub policy: String,
+    /// The way of companions to the city.
+    #[serde(serialize_with = "by_label")]
+    pub phase: Phase,
+    /// True if the policy is this operator's.
+    #[serde(rename = "managed")]
+    pub ours: bool,
+    /// Number of bindings of companions that the policy claims.
+    pub claimed: usize,
+}
+
+fn by_label<S: serde::Serializer>(phase: &Phase, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(phase.label())
+}
+
+impl Row {
+    /// True if the city has left the claims behind.
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Dependencies && self.claimed == 0
+    }
+}
+
+/// Progress of the migration on a hub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Obstacles, and the cost of the way back; one line each.
+    pub preconditions: String,
+    /// One row for each city's policy, sorted.
+    pub policies: Vec<Row>,
+    /// The line about the remains of former claims. Empty if there are none.
+    pub residue: String,
+    /// The sentence that says if Karmada propagates dependencies.
+    pub verdict: String,
+    /// The facts about Karmada that were assumed and not seen.
+    pub assumed: String,
+}
+
+impl Progress {
+    /// Reads the hub.
+    ///
+    /// # Errors
+    /// If the hub does not answer, or denies the reads.
+    pub async fn read(hub: &Connection) -> Result<Self, Error> {
+        let client = hub.client();
+        let mut policies = Vec::new();
+        list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
+        let mut bindings = Bindings::default();
+        list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
+        Ok(Self {
+            preconditions: preconditions::status(hub).await?,
+            policies: rows(&policies, &bindings.claimed),
+            residue: bindings.residue(),
+            verdict: bindings.verdict(),
+            assumed: karmada_version::of_any(),
+        })
+    }
+
+    /// Number of policies that are done.
+    pub fn done(&self) -> usize {
+        self.policies.iter().filter(|row| row.is_done()).count()
+    }
+
+    /// True if all policies are done.
+    pub fn is_complete(&self) -> bool {
+        self.done() == self.policies.len()
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { preconditions, policies, residue, verdict, assumed } = self;
+        write!(f, "{preconditions}{}{residue}{verdict}\n{assumed}\n", table(policies))
+    }
 }
 
 /// Reads the hub. Returns the preconditions and a table with one line for each city policy.
@@ -38,14 +114,7 @@ struct Row {
 /// # Errors
 /// If the hub does not answer, or denies the reads.
 pub async fn status(hub: &Connection) -> Result<String, Error> {
-    let client = hub.client();
-    let mut policies = Vec::new();
-    list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
-    let mut bindings = Bindings::default();
-    list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
-    let before = preconditions::status(hub).await?;
-    let (table, assumed) = (table(&rows(&policies, &bindings.claimed)), karmada_version::of_any());
-    Ok(format!("{before}{table}{}{}\n{assumed}\n", bindings.residue(), bindings.verdict()))
+    Ok(Progress::read(hub).await?.to_string())
 }
 
 /// Counts over the bindings of the hub.
@@ -141,7 +210,7 @@ fn table(rows: &[Row]) -> String {
         let _ =
             writeln!(text, "{:namespace$}  {:policy$}  {phase:12}  {managed:7}  {claimed}", row.namespace, row.policy);
     }
-    let done = rows.iter().filter(|row| row.phase == Phase::Dependencies && row.claimed == 0).count();
+    let done = rows.iter().filter(|row| row.is_done()).count();
     let _ = writeln!(text, "{done} of {} are done", rows.len());
     text
 }

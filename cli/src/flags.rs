@@ -1,6 +1,6 @@
 //! Arguments.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -54,6 +54,8 @@ pub enum Form {
     Json,
     /// YAML.
     Yaml,
+    /// A graph for Graphviz, of a trace.
+    Dot,
 }
 
 /// When the output has colours.
@@ -74,12 +76,28 @@ pub enum Command {
     Cell(crate::cell::Args),
     /// Check that project, hub and cells fit each other and this version. Names each problem with its fix.
     Check(crate::check::Args),
-    /// Follow a Workload or a WorkloadDeployment from its project to its cells, to the first broken link.
+    /// Follow an object from its project to its cells, to the first broken link.
     Trace(Trace),
     /// List what waits in all projects, one line for each cause.
     Waiting(Waiting),
     /// Explain a reason of a condition or an Event: what it means, who has to act, and how.
     Explain(Explain),
+    /// List Events and changes of an object on all control planes, in their order.
+    Events(crate::events::Args),
+    /// Show all objects of a Workload on all control planes.
+    Tree(crate::tree::Args),
+    /// Show cities and cells with their deployments.
+    Map,
+    /// Write an archive for support, without values.
+    Report(crate::report::Args),
+    /// Judge a report again, or decide the snapshots of a debug log again.
+    Replay(crate::replay::Args),
+    /// Follow the migration from the Go operator.
+    Migrate(crate::migrate::Args),
+    /// Print the completion of a shell.
+    Completion(crate::generate::Completion),
+    /// Write man pages.
+    Man(crate::generate::Man),
 }
 
 /// Arguments of `explain`.
@@ -93,9 +111,16 @@ pub struct Explain {
 /// Arguments of `trace`.
 #[derive(Clone, Debug, Args)]
 pub struct Trace {
-    /// The object: `workload/NAME`, `wd/NAME`, or the kind and the name as two words.
+    /// The object: `workload/NAME`, `wd/NAME`, `instance/NAME`, `secret/NAME`, `configmap/NAME` or `cluster/NAME`, or the kind
+    /// and the name as two words.
     #[arg(value_name = "KIND/NAME", num_args = 1..=2, required = true)]
     pub object: Vec<String>,
+    /// Print the screen again whenever it changes, until the object is ready.
+    #[arg(long, short)]
+    pub watch: bool,
+    /// End a watch after this time with exit code 124, such as 10m.
+    #[arg(long, value_name = "DURATION", requires = "watch", value_parser = duration)]
+    pub timeout: Option<Duration>,
 }
 
 /// Arguments of `waiting`.
@@ -130,10 +155,32 @@ pub struct Waiting {
     pub manager_namespace: String,
 }
 
+/// Reads a duration such as `90s`, `10m` or `1h30m`.
+///
+/// # Errors
+/// One line for the user.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: Result<jiff::SignedDuration, _> = text.parse();
+    let positive = parsed.ok().and_then(|parsed| Duration::try_from(parsed).ok());
+    positive.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
+}
+
 fn cell_context(text: &str) -> Result<(String, String), String> {
     let (cluster, context) = text.split_once('=').ok_or("must be CLUSTER=CONTEXT")?;
     if cluster.is_empty() || context.is_empty() {
         return Err("must be CLUSTER=CONTEXT".to_owned());
     }
     Ok((cluster.to_owned(), context.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_is_written_as_kubectl_takes_it() {
+        let of = |text| duration(text).map(|duration| duration.as_secs());
+        assert_eq!((of("90s"), of("10m"), of("1h30m")), (Ok(90), Ok(600), Ok(5400)));
+        assert!(of("x").is_err() && of("-5s").is_err() && of("5").is_err());
+    }
 }

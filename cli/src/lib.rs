@@ -5,14 +5,27 @@
 
 pub mod cell;
 pub mod check;
+pub mod events;
 pub mod exit;
 pub mod explain;
 pub mod flags;
+pub mod generate;
+pub mod hub;
+pub mod inventory;
+#[cfg(test)]
+mod inventory_samples;
+pub mod map;
+pub mod migrate;
 pub mod output;
 pub mod planes;
+pub mod redact;
+pub mod replay;
+pub mod report;
 pub mod screen;
 pub mod seen;
+pub mod target;
 pub mod trace;
+pub mod tree;
 pub mod waiting;
 
 use std::{ffi::OsString, io::Write};
@@ -50,6 +63,14 @@ async fn run(flags: &Flags, out: &mut dyn Write) -> Result<Exit, (Exit, String)>
         Command::Trace(args) => trace::run(&flags.global, args, output, out).await,
         Command::Waiting(args) => waiting::run(&flags.global, args, output, out).await,
         Command::Explain(args) => explain::run(args, output, out),
+        Command::Events(args) => events::run(&flags.global, args, output, out).await,
+        Command::Tree(args) => tree::run(&flags.global, args, output, out).await,
+        Command::Map => map::run(&flags.global, output, out).await,
+        Command::Report(args) => report::run(&flags.global, args, output, out).await,
+        Command::Replay(args) => replay::run(args, output, out),
+        Command::Migrate(args) => migrate::run(&flags.global, args, output, out).await,
+        Command::Completion(args) => generate::completion(args, out),
+        Command::Man(args) => generate::man(args, out),
     }
 }
 

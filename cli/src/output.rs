@@ -32,6 +32,17 @@ impl Output {
         Self { form: flags.output, screen: Screen { colours, width } }
     }
 
+    /// Output in a form, without colours.
+    #[cfg(test)]
+    pub fn plain(form: Form) -> Self {
+        Self { form, screen: Screen::PLAIN }
+    }
+
+    /// Returns the form.
+    pub fn form(self) -> Form {
+        self.form
+    }
+
     /// Prints a value as data, or as the text that `text` makes of it.
     ///
     /// # Errors
@@ -45,12 +56,21 @@ impl Output {
         let written = match self.form {
             Form::Text => text(self.screen),
             Form::Json => serde_json::to_string_pretty(value).map_err(|error| failed(&error))? + "\n",
+            Form::Dot => return Err((Exit::Usage, "only the trace of a workload has the form dot".to_owned())),
             Form::Yaml => serde_saphyr::to_string(value).map_err(|error| failed(&error))?,
         };
-        match out.write_all(written.as_bytes()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(&error)),
-            _ => Ok(()),
-        }
+        write(out, &written)
+    }
+}
+
+/// Writes a text.
+///
+/// # Errors
+/// One line. A reader that has left is no error.
+pub fn write(out: &mut dyn Write, text: &str) -> Result<(), (Exit, String)> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(&error)),
+        _ => Ok(()),
     }
 }
 

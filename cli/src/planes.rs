@@ -78,6 +78,11 @@ impl Planes {
         Ok(Self { context, namespace, project: client(project)?, hub, hub_config, cells })
     }
 
+    /// Returns the settings of the hub, if its context is known.
+    pub fn hub_config(&self) -> Option<Config> {
+        self.hub_config.clone()
+    }
+
     /// Returns the client of a cell: by its own context, else through Karmada's proxy on the hub. `None` without both.
     pub fn cell(&self, cluster: &str) -> Option<Client> {
         if let Some(cell) = self.cells.get(cluster) {

@@ -163,7 +163,7 @@ impl Facts {
 pub const NO_HUB: &str = "not asked: give --hub-context";
 
 /// Returns the hub namespace of a project's namespace: from its uid, else as a deployment records it.
-async fn hub_namespace(planes: &Planes, deployments: &[WorkloadDeployment]) -> Option<String> {
+pub async fn hub_namespace(planes: &Planes, deployments: &[WorkloadDeployment]) -> Option<String> {
     planes.hub.as_ref()?;
     let namespaces: Api<Namespace> = Api::all(planes.project.clone());
     let by_uid = get_metadata(&namespaces, &planes.namespace).await;

@@ -244,11 +244,7 @@ impl Trace {
         match self.worst() {
             None if self.hidden.is_some() => Exit::CouldNotAsk,
             None => Exit::Well,
-            Some((broken, _)) => match broken.waits_for.as_deref() {
-                Some("tenant") => Exit::Tenant,
-                Some(_) => Exit::Platform,
-                None => Exit::InProgress,
-            },
+            Some((broken, _)) => broken.exit(),
         }
     }
 }
@@ -267,7 +263,7 @@ const WORKLOAD: [&str; 2] = [condition::READY, condition::AVAILABLE];
 
 /// Returns why an object is not ready, by the first of its conditions that is not True. `Ready` alone decides if it is there: the
 /// Go operator writes the others only.
-fn not_ready(conditions: &[Condition], types: &[&str]) -> Option<Broken> {
+pub fn not_ready(conditions: &[Condition], types: &[&str]) -> Option<Broken> {
     let listed: Vec<&Condition> = types.iter().filter_map(|type_| find(conditions, type_)).collect();
     if listed.is_empty() {
         let message = "the operator has not reported about it yet".to_owned();
@@ -285,6 +281,15 @@ impl Broken {
         let waits_for = (who != Who::Nobody).then(|| who.label().to_owned());
         let link = Link::of(reason);
         Self { link, reason: reason.as_str().to_owned(), waits_for, since, message, unreported: false }
+    }
+
+    /// Returns the exit code.
+    pub fn exit(&self) -> Exit {
+        match &self.waits_for {
+            Some(_) if self.is_of_tenant() => Exit::Tenant,
+            Some(_) => Exit::Platform,
+            None => Exit::InProgress,
+        }
     }
 
     /// True if a tenant has to act.
@@ -487,7 +492,7 @@ fn gates(deployment: &Deployment) -> (bool, String) {
 }
 
 /// Returns the gates that an Instance still has.
-fn open_gates(instance: &Instance) -> Vec<String> {
+pub fn open_gates(instance: &Instance) -> Vec<String> {
     let gates = instance.spec.controller.iter().flat_map(|controller| &controller.scheduling_gates);
     gates.map(|gate| gate.name.clone()).collect()
 }

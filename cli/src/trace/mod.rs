@@ -1,41 +1,97 @@
-//! `trace`: the way of a Workload to its cells and back, and its first broken link.
+//! `trace`: the way of a Workload to its cells and back, and its first broken link; the same for parts of it.
 
+pub mod cluster;
+pub mod data;
+mod dot;
 pub mod facts;
+pub mod instance;
 pub mod judge;
-mod text;
+pub mod text;
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use jiff::Timestamp;
+use serde::Serialize;
 
-use self::{facts::Facts, judge::Trace};
-use crate::{exit::Exit, flags, output::Output, planes::Planes};
+use self::{
+    cluster::ClusterTrace,
+    data::{DataFacts, DataTrace},
+    facts::Facts,
+    instance::{InstanceFacts, InstanceTrace},
+    judge::Trace,
+};
+use crate::{
+    exit::Exit,
+    flags::{self, Form},
+    hub::HubFacts,
+    output::{self, Output},
+    planes::Planes,
+    screen::Screen,
+    target::Target,
+};
 
-/// What to trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Target {
-    Workload(String),
-    Deployment(String),
+/// Time between two reads of a watch.
+const PERIOD: Duration = Duration::from_secs(3);
+
+/// A trace of any object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+#[allow(clippy::large_enum_variant)] // there is one at a time
+enum Any {
+    Way(Trace),
+    Instance(InstanceTrace),
+    Data(DataTrace),
+    Cluster(ClusterTrace),
 }
 
-impl Target {
-    /// Reads `KIND/NAME`, or the kind and the name as two words.
-    fn of(words: &[String]) -> Result<Self, String> {
-        let (kind, name) = match words {
-            [both] => {
-                both.split_once('/').ok_or_else(|| format!("{both:?} must be KIND/NAME, such as workload/hello"))?
-            }
-            [kind, name] => (&**kind, &**name),
-            _ => return Err("one object must be named, such as workload/hello".to_owned()),
-        };
-        let kind = kind.split('.').next().unwrap_or_default().to_ascii_lowercase();
-        if name.is_empty() || name.contains('/') {
-            return Err(format!("{name:?} is no name of an object"));
+impl Any {
+    async fn read(planes: &Planes, target: &Target, now: Timestamp) -> Self {
+        match target {
+            Target::Workload(name) => Self::Way(Trace::of(&Facts::of_workload(planes, name, now).await)),
+            Target::Deployment(name) => Self::Way(Trace::of(&Facts::of_deployment(planes, name, now).await)),
+            Target::Instance(name) => Self::Instance(InstanceTrace::of(&InstanceFacts::read(planes, name, now).await)),
+            Target::Data(data) => Self::Data(DataTrace::of(&DataFacts::read(planes, data.clone(), now).await)),
+            Target::Cluster(name) => Self::Cluster(ClusterTrace::of(&HubFacts::read(planes, now).await, name)),
         }
-        match &*kind {
-            "workload" | "workloads" | "cwl" | "computeworkloads" => Ok(Self::Workload(name.to_owned())),
-            "workloaddeployment" | "workloaddeployments" | "wd" => Ok(Self::Deployment(name.to_owned())),
-            _ => Err(format!("{kind:?} cannot be traced; a workload or a workloaddeployment (wd) can")),
+    }
+
+    fn text(&self, screen: Screen) -> String {
+        match self {
+            Self::Way(trace) => text::text(trace, screen),
+            Self::Instance(trace) => trace.text(screen),
+            Self::Data(trace) => trace.text(screen),
+            Self::Cluster(trace) => trace.text(screen),
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Way(trace) => trace.exit(),
+            Self::Instance(trace) => trace.exit(),
+            Self::Data(trace) => trace.exit(),
+            Self::Cluster(trace) => trace.exit(),
+        }
+    }
+
+    /// True if two traces differ in more than the time of their reads.
+    fn differs(&self, other: &Self) -> bool {
+        let at_zero = |any: &Self| {
+            let mut any = any.clone();
+            match &mut any {
+                Self::Way(trace) => trace.time = Timestamp::UNIX_EPOCH,
+                Self::Instance(trace) => trace.time = Timestamp::UNIX_EPOCH,
+                Self::Data(trace) => trace.time = Timestamp::UNIX_EPOCH,
+                Self::Cluster(trace) => trace.time = Timestamp::UNIX_EPOCH,
+            }
+            any
+        };
+        at_zero(self) != at_zero(other)
+    }
+
+    fn print(&self, output: Output, out: &mut dyn Write) -> Result<(), (Exit, String)> {
+        match self {
+            Self::Way(trace) if output.form() == Form::Dot => output::write(out, &dot::dot(trace)),
+            any => output.print(out, any, |screen| any.text(screen)),
         }
     }
 }
@@ -51,17 +107,55 @@ pub async fn run(
     out: &mut dyn Write,
 ) -> Result<Exit, (Exit, String)> {
     let target = Target::of(&args.object).map_err(|error| (Exit::Usage, error))?;
+    let is_way = matches!(target, Target::Workload(_) | Target::Deployment(_));
+    if output.form() == Form::Dot && !is_way {
+        return Err((Exit::Usage, "only the trace of a workload has the form dot".to_owned()));
+    }
     let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
-    let now = Timestamp::now();
-    let facts = match &target {
-        Target::Workload(name) => Facts::of_workload(&planes, name, now).await,
-        Target::Deployment(name) => Facts::of_deployment(&planes, name, now).await,
-    };
-    let trace = Trace::of(&facts);
-    output.print(out, &trace, |screen| text::text(&trace, screen))?;
-    Ok(trace.exit())
+    if !args.watch {
+        let trace = Any::read(&planes, &target, Timestamp::now()).await;
+        trace.print(output, out)?;
+        return Ok(trace.exit());
+    }
+    let watch = watch(async || Any::read(&planes, &target, Timestamp::now()).await, output, out);
+    match args.timeout {
+        Some(timeout) => tokio::time::timeout(timeout, watch)
+            .await
+            .unwrap_or_else(|_| Err((Exit::Timeout, format!("it is not ready after {} s", timeout.as_secs())))),
+        None => watch.await,
+    }
 }
 
+/// Prints what `read` returns whenever it changes, until it is ready or the user interrupts.
+async fn watch(read: impl AsyncFn() -> Any, output: Output, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
+    let mut last: Option<Any> = None;
+    let interrupt = tokio::signal::ctrl_c();
+    tokio::pin!(interrupt);
+    loop {
+        let next = tokio::select! {
+            next = read() => next,
+            _ = &mut interrupt => return Ok(last.map_or(Exit::CouldNotAsk, |last| last.exit())),
+        };
+        if last.as_ref().is_none_or(|last| last.differs(&next)) {
+            if last.is_some() && output.form() == Form::Text {
+                output::write(out, &format!("\n--- {:.0}\n", Timestamp::now()))?;
+            }
+            next.print(output, out)?;
+        }
+        if next.exit() == Exit::Well {
+            return Ok(Exit::Well);
+        }
+        last = Some(next);
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            _ = &mut interrupt => return Ok(last.map_or(Exit::CouldNotAsk, |last| last.exit())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "parts_tests.rs"]
+pub mod parts_tests;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

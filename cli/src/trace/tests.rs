@@ -121,16 +121,3 @@ fn deployment_of_the_go_operator_is_judged_by_its_older_conditions() {
     assert_eq!(of(&json!([good])), None);
     assert_eq!(of(&json!([])).unwrap().reason, "Pending");
 }
-
-#[test]
-fn objects_are_named_as_kubectl_names_them() {
-    let of = |words: &[&str]| Target::of(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-    let workload = Ok(Target::Workload("hello".to_owned()));
-    for words in [&["workload/hello"][..], &["cwl", "hello"], &["workloads.compute.datumapis.com/hello"]] {
-        assert_eq!(of(words), workload, "{words:?}");
-    }
-    assert_eq!(of(&["wd/hello-edge-dfw"]), Ok(Target::Deployment("hello-edge-dfw".to_owned())));
-    for words in [&["hello"][..], &["pod/x"], &["workload/"], &["workload", "a/b"]] {
-        assert!(of(words).is_err(), "{words:?}");
-    }
-}

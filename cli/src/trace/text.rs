@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use compute_operator::api::reason::Reason;
+use jiff::Timestamp;
 
 use super::judge::{Broken, Step, Trace, Way};
 use crate::screen::{Mark, Screen, age};
@@ -14,12 +15,12 @@ pub fn text(trace: &Trace, screen: Screen) -> String {
         let _ = writeln!(text, "{} {hidden}", screen.sign(Mark::Unseen));
     }
     if let Some(broken) = &trace.broken {
-        let _ = writeln!(text, "\n{} {}", screen.sign(Mark::Broken), line(broken, trace, screen));
+        let _ = writeln!(text, "\n{} {}", screen.sign(Mark::Broken), line(broken, trace.time, screen));
         let _ = writeln!(text, "    {}", screen.cut(&broken.message));
     }
     for way in &trace.ways {
         text.push('\n');
-        text.push_str(&way_text(way, trace, screen));
+        text.push_str(&way_text(way, trace.time, screen));
     }
     text.push_str(&advice(trace));
     text
@@ -76,27 +77,36 @@ fn head(trace: &Trace, screen: Screen) -> String {
         let seen = seen.map_or_else(|| "not seen yet".to_owned(), |seen| format!("seen {seen}"));
         let _ = write!(title, " · generation {generation}, {seen}");
     }
-    let verdict = match trace.worst() {
-        _ if trace.hidden.is_some() && trace.ways.is_empty() && trace.broken.is_none() => "NOT VISIBLE".to_owned(),
-        None => "READY".to_owned(),
-        Some((broken, _)) => match broken.since {
-            Some(since) => format!("NOT READY for {}", age(since, trace.time)),
-            None => "NOT READY".to_owned(),
-        },
-    };
+    let is_hidden = trace.hidden.is_some() && trace.ways.is_empty();
+    let verdict = verdict(trace.worst().map(|(broken, _)| broken), is_hidden, trace.time);
     let mut text = format!("{title} · {}\n", screen.strong(&verdict));
     if let Some((broken, way)) = trace.worst() {
         let place = way.map_or_else(String::new, |way| format!(" in {}", way.city));
-        let who = match &broken.waits_for {
-            Some(who) => format!("Waits for the {}: {}{place}.", who.to_uppercase(), broken.reason),
-            None => format!("In progress: {}{place}. Nobody has to act.", broken.reason),
-        };
-        let _ = writeln!(text, "{who}");
+        let _ = writeln!(text, "{}", who(broken, &place));
     }
     text
 }
 
-fn way_text(way: &Way, trace: &Trace, screen: Screen) -> String {
+/// Returns the state in capitals, with its age.
+pub fn verdict(broken: Option<&Broken>, is_hidden: bool, now: Timestamp) -> String {
+    match broken {
+        None if is_hidden => "NOT VISIBLE".to_owned(),
+        None => "READY".to_owned(),
+        Some(Broken { since: Some(since), .. }) => format!("NOT READY for {}", age(*since, now)),
+        Some(_) => "NOT READY".to_owned(),
+    }
+}
+
+/// Returns the sentence that says who has to act.
+pub fn who(broken: &Broken, place: &str) -> String {
+    match &broken.waits_for {
+        Some(who) => format!("Waits for the {}: {}{place}.", who.to_uppercase(), broken.reason),
+        None => format!("In progress: {}{place}. Nobody has to act.", broken.reason),
+    }
+}
+
+/// Returns the way of one deployment: one line if it is ready, else one line for each link.
+pub fn way_text(way: &Way, now: Timestamp, screen: Screen) -> String {
     let (mark, folded) = match &way.broken {
         None => (Mark::Well, true),
         Some(broken) if broken.waits_for.is_none() => (Mark::Later, false),
@@ -113,7 +123,7 @@ fn way_text(way: &Way, trace: &Trace, screen: Screen) -> String {
     for step in &way.steps {
         let _ = writeln!(text, "  {}", step_text(step, screen));
         if let Some(broken) = way.broken.as_ref().filter(|_| step.mark == Mark::Broken) {
-            let _ = writeln!(text, "    {}   <- FIRST BROKEN LINK", line(broken, trace, screen));
+            let _ = writeln!(text, "    {}   <- FIRST BROKEN LINK", line(broken, now, screen));
             let _ = writeln!(text, "    {}", broken.message);
             if broken.unreported {
                 let _ = writeln!(text, "    The hub shows it now. The operator has not reported it.");
@@ -128,7 +138,7 @@ fn step_text(step: &Step, screen: Screen) -> String {
 }
 
 /// Returns the reason with its age.
-fn line(broken: &Broken, trace: &Trace, screen: Screen) -> String {
-    let since = broken.since.map_or_else(String::new, |since| format!("  since {}", age(since, trace.time)));
+fn line(broken: &Broken, now: Timestamp, screen: Screen) -> String {
+    let since = broken.since.map_or_else(String::new, |since| format!("  since {}", age(since, now)));
     format!("{}{since}", screen.strong(&broken.reason))
 }
