@@ -15,12 +15,13 @@ ENV RUSTFLAGS="--remap-path-prefix=/usr/local/cargo=cargo --remap-path-prefix=/s
 COPY Cargo.toml Cargo.lock ./
 COPY .cargo/config.toml .cargo/config.toml
 COPY e2e/testbed/Cargo.toml e2e/testbed/Cargo.toml
-RUN mkdir -p benches src tests/long e2e/testbed/src/bin \
- && for file in src/main benches/admission benches/cleanup benches/memory tests/long/main \
+COPY cli/Cargo.toml cli/Cargo.toml
+RUN mkdir -p benches cli/src src tests/long e2e/testbed/src/bin \
+ && for file in src/main cli/src/main benches/admission benches/cleanup benches/memory tests/long/main \
       e2e/testbed/src/bin/testbed e2e/testbed/src/bin/demo; do \
       echo 'fn main() {}' > "$file.rs"; \
     done \
- && touch src/lib.rs e2e/testbed/src/lib.rs \
+ && touch src/lib.rs cli/src/lib.rs e2e/testbed/src/lib.rs \
  && cargo build --locked --release --package compute-operator --bin compute-operator
 COPY src src
 RUN touch src/main.rs src/lib.rs \

@@ -8,7 +8,7 @@
 //!  names       observed     cache,     apply; named by     leadership,
 //!              -> writes    apply      controller          orderly end
 //!                 ^           ^
-//!          timing +   metrics +         config (flags, file) and admin (/readyz, /metrics) serve the manager;
+//!          timing +   metrics +         config (flags, file) and admin (/readyz, /metrics, /waiting) serve the manager;
 //!                                       admission (webhooks: ask plan, read with io) runs beside the controllers;
 //!                                       migration is a separate command
 //! ```

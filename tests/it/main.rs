@@ -15,6 +15,7 @@ mod claim_timeout;
 mod claims;
 mod cleanup;
 mod command;
+mod command_views;
 mod credentials;
 mod data;
 mod demo;

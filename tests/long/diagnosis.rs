@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
+    command::{Asker, SecurePort},
     condition, delete, eventually, get, list, merge, path, promised, ready, skip, template, workload,
 };
 use kube::{Client, ResourceExt};
@@ -23,6 +24,7 @@ fn reported_within(stage: &Stage) -> Duration {
 
 struct Stage {
     world: Lent<World>,
+    asker: Asker,
     ns: String,
     hub: String,
 }
@@ -42,6 +44,11 @@ impl Stage {
             assert!(began.elapsed() < reported_within(self), "{name} does not report {type_} {reason}, but {told}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// Asserts that condition, trace and list name the same reason, also to a tenant.
+    async fn all_name(&self, deployment: &str, reason: &str) {
+        self.asker.all_name(&self.world.project, &self.ns, deployment, reason).await;
     }
 
     /// Deploys a Workload of one instance with its own Secret. Returns the name of the deployment.
@@ -81,11 +88,13 @@ impl Stage {
 #[test]
 fn delivery_causes_are_reported_in_time_and_cleared_by_the_cure() {
     RUNTIME.block_on(async {
-        let management = "timing:\n  arrivalSeconds: 8\n".to_owned();
+        let port = SecurePort::free();
+        let management = format!("timing:\n  arrivalSeconds: 8\n{}", port.config());
         let world = alone(Wish { management, ..Wish::default() }).await;
+        let asker = Asker::of(&world.bed, &world.project, port).await;
         bind_location(&world.project, "lhr").await.unwrap();
         let (ns, hub) = world.namespace("diagnosis").await;
-        let mut stage = Stage { world, ns, hub };
+        let mut stage = Stage { world, asker, ns, hub };
         // The first deployment creates the hub namespace. Some steps need it before their own deployment.
         stage.start("first", "dfw").await;
         ready(&stage.world, &stage.ns, "first", 1).await;
@@ -124,6 +133,7 @@ async fn no_cluster(stage: &Stage) {
         }
     })
     .await;
+    stage.all_name(&wd, "NoClusterForCity").await;
     label(&stage.world.hub, "cell-ord", "lhr").await;
     stage.cured("city", &wd).await;
     label(&stage.world.hub, "cell-ord", "ord").await;
@@ -136,6 +146,7 @@ async fn not_scheduled(stage: &Stage) {
     let wd = stage.start("tainted", "ord").await;
     let told = stage.says(&wd, "Federated", "NotScheduled").await;
     assert!(told.contains("untolerated taint"), "{told}");
+    stage.all_name(&wd, "NotScheduled").await;
     merge(&stage.world.hub, "Cluster", "", "cell-ord", json!({ "spec": { "taints": null } })).await;
     stage.cured("tainted", &wd).await;
 }
@@ -150,6 +161,7 @@ async fn not_applied(stage: &Stage) {
     let told = stage.says(&wd, "Federated", "NotApplied").await;
     assert!(told.contains("Secret") && told.contains("refused-data") && told.contains("already exists"), "{told}");
     assert!(stage.says(&wd, "ReferencedDataReady", "AwaitingPropagation").await.contains("NotApplied"));
+    stage.all_name(&wd, "NotApplied").await;
     delete(&stage.world.dfw, "Secret", &stage.hub, "refused-data").await;
     stage.cured("refused", &wd).await;
 }
@@ -189,6 +201,7 @@ async fn claimed_by_another(stage: &Stage) {
     let wd = stage.start("claimed", "dfw").await;
     let told = stage.says(&wd, "Federated", "ClaimedByAnotherPolicy").await;
     assert!(told.contains("a-theirs"), "{told}");
+    stage.all_name(&wd, "ClaimedByAnotherPolicy").await;
     delete(&stage.world.hub, "PropagationPolicy", &stage.hub, "a-theirs").await;
     stage.cured("claimed", &wd).await;
 }
@@ -212,6 +225,7 @@ async fn interpreter_missing(stage: &Stage) {
     let wd = stage.start("script", "dfw").await;
     let told = stage.says(&wd, "Federated", "DependenciesNotPropagated").await;
     assert!(told.contains("ResourceInterpreterCustomization workloaddeployment"), "{told}");
+    stage.all_name(&wd, "DependenciesNotPropagated").await;
     let text = std::fs::read_to_string(path("config/components/federation/interpreter.yaml")).unwrap();
     testbed::manifests::apply(&stage.world.hub, &text).await.unwrap();
     // Karmada does not retry by itself. After a while the operator touches the template.
@@ -235,6 +249,7 @@ async fn feature_off(stage: &Stage) {
         if waits["reason"] == "AwaitingPropagation" && told { Ok(()) } else { Err(waits.to_string()) }
     })
     .await;
+    stage.all_name(&wd, "DependenciesNotPropagated").await;
     karmada.propagate_deps(true);
     stage.cured("feature", &wd).await;
 }
@@ -278,6 +293,8 @@ async fn cluster_away(stage: &mut Stage) {
     let new = stage.start("new", "ord").await;
     let told = stage.says(&new, "Federated", "ClusterNotReady").await;
     assert!(told.contains("Cluster cell-ord of city ord"), "{told}");
+    stage.all_name(&running, "ClusterNotReady").await;
+    stage.all_name(&new, "ClusterNotReady").await;
     let unready = "compute_federation_unready_clusters{cluster=\"cell-ord\",city=\"ord\"} 1";
     let counted = stage.world.operators[0].metrics().await.unwrap();
     assert!(counted.lines().any(|line| line == unready), "{counted}");

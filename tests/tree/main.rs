@@ -67,7 +67,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("io", &["api", "plan", "metrics", "timing", "io"]),
     ("controllers", &["api", "plan", "io", "metrics", "timing", "controllers"]),
     ("config", &["plan", "io", "timing", "config"]),
-    ("admin", &["io", "metrics"]),
+    ("admin", &["io", "metrics", "plan"]),
     ("admission", &["api", "plan", "io", "admission"]),
     ("migration", &["api", "plan", "io", "migration"]),
     ("manager", &["api", "config", "controllers", "io", "metrics", "timing", "admin", "admission"]),

@@ -115,7 +115,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 42] = [
+const RUN: [(&str, By); 51] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -139,6 +139,15 @@ const RUN: [(&str, By); 42] = [
         File(OVERLAYS, "compute-manager\", None"),
     ),
     ("kubectl --kubeconfig HUB apply --server-side --filename -", File(OVERLAYS, "\"hub-cell\"")),
+    ("kubectl compute completion bash", File("cli/src/generate.rs", "completion_of_each_shell_knows_the_commands")),
+    ("kubectl compute events", File(VIEWS, "[\"events\"")),
+    ("kubectl compute explain", File("cli/src/explain.rs", "find(\"notscheduled\")")),
+    ("kubectl compute man", File("cli/src/generate.rs", "man_has_a_page_for_each_command")),
+    ("kubectl compute map", File(VIEWS, "[\"map\"")),
+    ("kubectl compute migrate status", File(VIEWS, "[\"migrate\", \"status\"")),
+    ("kubectl compute replay", File(VIEWS, "[\"replay\"")),
+    ("kubectl compute report", File(VIEWS, "[\"report\"")),
+    ("kubectl compute tree", File(VIEWS, "[\"tree\"")),
     ("kubectl compute trace", File("tests/it/command.rs", "[\"trace\"")),
     ("kubectl compute waiting", File("tests/it/command.rs", "[\"waiting\"")),
     (
@@ -186,6 +195,9 @@ const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 
 /// The test of `kubectl compute check` and `kubectl compute cell`.
 const CHECK: &str = "tests/it/install_check.rs";
+
+/// The test of the views of `kubectl compute`.
+const VIEWS: &str = "tests/it/command_views.rs";
 
 /// The tests that use a real API server.
 const SERVED: &str = "tests/tree/served.rs";

@@ -76,8 +76,27 @@ Waits for the PLATFORM: NotScheduled in ord.
   · gates     open
   · instances 0 of 2 ready
   · shown     0 in the project
+
+WHY     kubectl compute explain NotScheduled
+TELL    the platform: shop demo/hello-edge-ord NotScheduled since 2026-01-01T11:53:50Z
 ";
     assert_eq!(text::text(&trace, Screen::PLAIN), expected);
+}
+
+#[test]
+fn advice_has_the_steps_of_whoever_can_act_with_the_names_of_the_trace() {
+    let of = |reason: &str, hub: bool| {
+        let mut waiting = deployment("ord", 0, &waits(reason));
+        waiting["hub_namespace"] = if hub { json!("ns-1") } else { Value::Null };
+        text::text(&Trace::of(&facts(&json!([waiting]))), Screen::PLAIN)
+    };
+    let platform = of("NotScheduled", true);
+    assert!(platform.contains("DO      1. ") && platform.contains("-n ns-1 describe resourcebindings"), "{platform}");
+    assert!(platform.contains("ALERT   ComputeDeploymentsBlocked"), "{platform}");
+    let tenant = of("SourceNotFound", false);
+    assert!(tenant.contains("DO      1. ") && !tenant.contains("TELL"), "{tenant}");
+    assert!(!tenant.contains("NAMESPACE"), "{tenant}");
+    assert!(!of("InstancesProvisioning", true).contains("DO "), "nobody has to act");
 }
 
 #[test]

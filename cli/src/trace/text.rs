@@ -33,7 +33,9 @@ fn advice(trace: &Trace) -> String {
     };
     let reason = Reason::from(&*broken.reason);
     let mut text = String::from("\n");
-    if let Some(entry) = reason.entry() {
+    // Steps for the platform need the hub.
+    let may_act = broken.is_of_tenant() || way.is_none_or(|way| way.hub_namespace.is_some());
+    if let Some(entry) = reason.entry().filter(|_| may_act) {
         for (n, step) in entry.steps.iter().enumerate() {
             let label = if n == 0 { "DO" } else { "" };
             let _ = writeln!(text, "{label:<8}{}. {}", n + 1, filled_in(step, trace, way));
@@ -41,6 +43,8 @@ fn advice(trace: &Trace) -> String {
         if !entry.alerts.is_empty() {
             let _ = writeln!(text, "ALERT   {}", entry.alerts.join(", "));
         }
+    }
+    if reason.entry().is_some() {
         let _ = writeln!(text, "WHY     kubectl compute explain {}", broken.reason);
     }
     if let Some(way) = way.filter(|_| !broken.is_of_tenant()) {

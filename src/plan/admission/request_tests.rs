@@ -230,10 +230,18 @@ fn deployment_with_invalid_names_or_scale_is_refused() {
     }
     let verdict = |new| Subject::Scale(new, Some(1)).judge(&user("tenant"), &identities(), &closed(&Needs::default()));
     assert_eq!(verdict(1000).errors, []);
-    assert!(verdict(2).warnings[0].contains("restores spec.replicas"), "{:?}", verdict(2).warnings);
-    assert!(verdict(1).warnings.is_empty(), "nothing changes");
     let text = verdict(i32::MAX).errors[0].to_string();
     assert_eq!(text, "spec.replicas: Invalid value: 2147483647: want at most 1000");
+}
+
+#[test]
+fn scale_to_another_number_gets_a_warning() {
+    let warnings = |new| {
+        let subject = Subject::Scale(new, Some(1));
+        subject.judge(&user("tenant"), &identities(), &closed(&Needs::default())).warnings
+    };
+    assert!(warnings(2)[0].contains("restores spec.replicas"), "{:?}", warnings(2));
+    assert!(warnings(1).is_empty(), "nothing changes");
 }
 
 #[test]
