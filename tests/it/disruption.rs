@@ -278,6 +278,8 @@ fn undecodable_deployment_is_reported_and_affects_no_other() {
         let mut loose = testbed::manifests::documents(&strict).unwrap().remove(0);
         loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
             json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        // They must name fields of the schema.
+        loose["spec"]["versions"][0].as_object_mut().unwrap().remove("selectableFields");
         testbed::manifests::apply_value(&world.project, loose).await.unwrap();
         let garble = json!({ "spec": { "scaleSettings": "many" } });
         eventually("it is garbled", || async {

@@ -200,8 +200,9 @@ impl Stage {
             let drains: Vec<&str> =
                 text.lines().filter(|line| line.starts_with("compute_federation_drains{")).collect();
             let counts = |line: &&&str| line.ends_with(" 1");
-            let of_state = |line: &&str| line.split("state=\"").nth(1).and_then(|rest| rest.split('"').next());
-            let in_one = drains.iter().find(counts).and_then(of_state);
+            let after = |line: &&str| line.split_once("state=\"").map(|(_, rest)| rest.to_owned());
+            let in_one = drains.iter().find(counts).and_then(after);
+            let in_one = in_one.as_deref().and_then(|rest| rest.split('"').next());
             if in_one == state { Ok(()) } else { Err(format!("{drains:?}")) }
         })
         .await;

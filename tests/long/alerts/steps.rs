@@ -210,6 +210,8 @@ impl Stage {
         let mut loose = manifests::documents(&fs::read_to_string(path(DEFINITION)).unwrap()).unwrap().remove(0);
         loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
             json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        // They must name fields of the schema.
+        loose["spec"]["versions"][0].as_object_mut().unwrap().remove("selectableFields");
         manifests::apply_value(project, loose).await.unwrap();
         let garble = Patch::Merge(json!({ "spec": { "scaleSettings": "many" } }));
         eventually("it is garbled", || async {
