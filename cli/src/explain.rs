@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, io::Write};
 
-use compute_operator::api::reason::{DOCS, Entry, Reason};
+use compute_operator::api::reason::{Class, DOCS, Entry, Reason, Seen};
 use serde::Serialize;
 
 use crate::{exit::Exit, flags, output::Output, screen::Screen};
@@ -33,7 +33,7 @@ impl Explanation {
             meaning,
             effect,
             steps,
-            seen_in: seen_in.iter().map(ToString::to_string).collect(),
+            seen_in: shown_in(reason, seen_in),
             alerts,
             runbook: runbook.map(|page| format!("{DOCS}/runbooks/{page}")),
         })
@@ -53,6 +53,17 @@ pub fn run(args: &flags::Explain, output: Output, out: &mut dyn Write) -> Result
         output.print(out, &all, |screen| list(&all, screen))?;
     }
     Ok(Exit::Well)
+}
+
+/// Returns where a reason is seen. A problem of a Workload is also in its summary, which names only the worst one.
+fn shown_in(reason: &Reason, seen_in: &[Seen]) -> Vec<String> {
+    let is_summed_up = |seen: &Seen| {
+        matches!(seen, Seen::Condition { kind: "Workload" | "WorkloadDeployment", .. })
+            && reason.class() != Class::Success
+    };
+    let summary =
+        seen_in.iter().any(is_summed_up).then(|| "condition Ready of Workload and WorkloadDeployment".to_owned());
+    summary.into_iter().chain(seen_in.iter().map(ToString::to_string)).collect()
 }
 
 /// Finds a reason in any spelling of upper and lower case.

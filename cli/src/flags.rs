@@ -4,15 +4,28 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Says why a Workload waits, over project, hub and cells.
-///
-/// Exit codes: 0 well, 1 could not ask, 2 wrong arguments, 3 waits for a tenant, 4 waits for the platform, 5 in progress,
-/// 124 timeout.
+/// Examples and exit codes.
+const AFTER_HELP: &str = "\
+Examples:
+  kubectl compute trace workload/hello -n demo
+  kubectl compute explain NotScheduled
+  kubectl compute check --hub-context hub
+
+Exit codes:
+    0  well
+    1  could not ask
+    2  wrong arguments
+    3  a tenant has to act
+    4  the platform has to act
+    5  in progress
+  124  timeout";
+
+/// Explains why a Workload waits, checks an installation, and manages cells.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-compute", bin_name = "kubectl compute", version, disable_help_subcommand = true)]
+#[command(name = "kubectl-compute", bin_name = "kubectl compute", version, after_help = AFTER_HELP)]
 pub struct Flags {
     /// Control planes and output.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Control planes and output")]
     pub global: Global,
     /// What to do.
     #[command(subcommand)]
@@ -31,7 +44,7 @@ pub struct Global {
     /// Namespace in the project. Default: that of the context.
     #[arg(long, short, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Context of the hub. Without it, only the project is read.
+    /// Context of the hub. Commands for cells, map and migrate need it. The others read only the project without it.
     #[arg(long, global = true, value_name = "NAME", env = "COMPUTE_HUB_CONTEXT")]
     pub hub_context: Option<String>,
     /// Context of a cell, by the name of its Cluster. Default: Karmada's proxy on the hub.
@@ -72,28 +85,28 @@ pub enum When {
 /// A command.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Join a cell to the hub, rotate its credentials, drain it, or declare it dead.
-    Cell(crate::cell::Args),
-    /// Check that project, hub and cells fit each other and this version. Names each problem with its fix.
-    Check(crate::check::Args),
     /// Follow an object from its project to its cells, to the first broken link.
     Trace(Trace),
-    /// List what waits in all projects, one line for each cause.
-    Waiting(Waiting),
     /// Explain a reason of a condition or an Event: what it means, who has to act, and how.
     Explain(Explain),
-    /// List Events and changes of an object on all control planes, in their order.
+    /// List what waits in all projects, one line for each cause. For the platform.
+    Waiting(Waiting),
+    /// Show one timeline of Events and changes over all control planes.
     Events(crate::events::Args),
     /// Show all objects of a Workload on all control planes.
     Tree(crate::tree::Args),
-    /// Show cities and cells with their deployments.
+    /// Show cities and cells with their deployments. For the platform.
     Map,
-    /// Write an archive for support, without values.
-    Report(crate::report::Args),
-    /// Judge a report again, or decide the snapshots of a debug log again.
-    Replay(crate::replay::Args),
+    /// Check the installation: versions, rights, webhooks, cities, credentials.
+    Check(crate::check::Args),
+    /// Join a cell to the hub, rotate its credentials, drain it, or declare it dead.
+    Cell(crate::cell::Args),
     /// Follow the migration from the Go operator.
     Migrate(crate::migrate::Args),
+    /// Write an archive for support, without the content of ConfigMaps and Secrets.
+    Report(crate::report::Args),
+    /// Judge a report again with this version, or decide the snapshots of a debug log again.
+    Replay(crate::replay::Args),
     /// Print the completion of a shell.
     Completion(crate::generate::Completion),
     /// Write man pages.

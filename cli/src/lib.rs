@@ -57,6 +57,10 @@ pub fn start(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, prob
 
 async fn run(flags: &Flags, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
     let output = Output::of(&flags.global);
+    // Before anything is written: a command for cells would act first and fail then.
+    if output.form() == flags::Form::Dot && !matches!(flags.command, Command::Trace(_)) {
+        return Err((Exit::Usage, "only a trace has the form dot".to_owned()));
+    }
     match &flags.command {
         Command::Cell(args) => cell::run(&flags.global, args, output, out).await,
         Command::Check(args) => check::run(&flags.global, args, output, out).await,

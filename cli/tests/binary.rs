@@ -13,7 +13,14 @@ fn help_is_printed_and_wrong_arguments_are_refused() {
     assert!(help.status.success());
     let text = String::from_utf8(help.stdout).unwrap();
     assert!(text.contains("kubectl compute") && text.contains("trace") && text.contains("waiting"), "{text}");
-    for wrong in [&["dance"][..], &[], &["trace"], &["trace", "pod/x"], &["--cell-context", "x", "waiting"]] {
+    for wrong in [
+        &["dance"][..],
+        &[],
+        &["trace"],
+        &["trace", "pod/x"],
+        &["--cell-context", "x", "waiting"],
+        &["cell", "dead", "x", "--yes", "-o", "dot"],
+    ] {
         let refused = run(wrong);
         assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
         assert!(refused.stdout.is_empty() && !refused.stderr.is_empty(), "{wrong:?}");

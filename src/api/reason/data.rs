@@ -86,10 +86,15 @@ pub(super) static SourceUnauthorized: Entry = Entry {
 };
 
 pub(super) static SourceTooLarge: Entry = Entry {
-    meaning: "A ConfigMap or Secret is over the limit that the message names, or all of them together are.",
+    meaning: "A ConfigMap or Secret has more bytes than allowed, or all that the template refers to have together. By default 256 KiB \
+              and 1 MiB are allowed.",
     effect: NEW_WAIT,
     who: Who::Tenant,
-    steps: &["Make the object smaller, or refer to fewer of them. The message has the limit and the size."],
+    steps: &[
+        "The message has the limit and the size: `kubectl -n NAMESPACE describe wd NAME`.",
+        "Make the object smaller, or refer to fewer of them. The Workload needs no change.",
+        "The platform can raise `referencedData.perObjectLimitBytes` and `referencedData.aggregateLimitBytes` of the config file.",
+    ],
     seen_in: SOURCE,
     alerts: &[],
     runbook: None,
