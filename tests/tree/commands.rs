@@ -7,15 +7,13 @@ use compute_operator::api::reason::Reason;
 use super::{monitoring::commands_of_alerts, served::Server};
 
 /// Commands that start another program than kubectl, or need pods. They are run by hand.
-const BY_HAND: [&str; 8] = [
+const BY_HAND: [&str; 7] = [
     "curl -s localhost:8081/readyz",
     "karmadactl --kubeconfig HUB uncordon CLUSTER",
     "karmadactl --kubeconfig HUB unjoin CLUSTER",
     // Open an editor.
     "kubectl --kubeconfig HUB -n HUB_NAMESPACE edit resourcebinding NAME",
     "kubectl -n NAMESPACE edit workloads.compute.datumapis.com NAME",
-    // Another test joins a cell.
-    "kubectl compute cell join",
     // The overlay is applied by another test, which also makes this token.
     "kubectl --kubeconfig HUB -n compute-system create token compute-manager --duration=720h",
     "kubectl kustomize config/overlays/hub | kubectl --kubeconfig HUB apply --server-side --filename -",

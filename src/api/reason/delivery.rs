@@ -21,7 +21,7 @@ pub(super) static NoClusterForCity: Entry = Entry {
     steps: &[
         "List the Clusters with their cities: `kubectl --kubeconfig HUB get clusters -L topology.datum.net/city-code`.",
         "Give the city's Cluster its label: `kubectl --kubeconfig HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
-        "If the city has no Cluster yet, join it to Karmada, then to the operator with `kubectl compute cell join`.",
+        "If the city has no Cluster yet, join it to Karmada, and then to the operator (kubectl compute cell join).",
         "If the city does not exist, close it with its LocationBinding in the project, or ask the owner of the Workload to remove it from the placement.",
     ],
     seen_in: REPORTED,
