@@ -48,7 +48,8 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
                 assert!(message.len() < 1 << 20 && !message.is_empty(), "{body}");
                 let is_by_rules = message.contains("vworkload.kb.io");
                 // Names, labels and other metadata have the same rules for every kind.
-                let is_by_name = !is_by_rules && [" metadata.", "[metadata.", "ObjectMeta."].iter().any(|of| message.contains(of));
+                let is_by_name =
+                    !is_by_rules && [" metadata.", "[metadata.", "ObjectMeta."].iter().any(|of| message.contains(of));
                 assert!(is_by_name || is_by_rules == found.is_empty(), "{message}\n{found:?}");
                 by_definition += usize::from(!is_by_rules && !is_by_name);
                 refused += 1;
