@@ -167,7 +167,10 @@ impl Redactor {
     pub fn text(&mut self, text: &str) -> String {
         let mut kept = text.to_owned();
         if text.contains(char::is_whitespace) {
-            for value in &self.values {
+            // The longest first: a value may contain another one.
+            let mut values: Vec<&String> = self.values.iter().collect();
+            values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+            for value in values {
                 if kept.contains(&**value) {
                     kept = kept.replace(&**value, REMOVED);
                 }

@@ -10,7 +10,7 @@ use std::{
 use compute_operator::{
     api::{
         karmada::{Cluster, PropagationPolicy, ResourceBinding},
-        meta::{MANAGED_BY, annotation, label},
+        meta::{DEAD, MANAGED_BY, annotation, label},
         names::CityPolicyName,
         reason::Reason,
     },
@@ -131,7 +131,10 @@ pub(super) async fn annotate(hub: &Client, name: &str, value: &str) -> Result<Cl
         seen if seen.is_absent() => return Err(format!("the hub has no Cluster {name}")),
         seen => return Err(format!("hub: Cluster {name}: {}", seen.hidden().unwrap_or_default())),
     };
-    if before.annotations().get(annotation::DRAIN).map(String::as_str) != Some(value) {
+    let present = before.annotations().get(annotation::DRAIN).map(String::as_str);
+    // A dead cell is drained already. As a plain drain it would hold its claims again.
+    let is_stronger = present == Some(DEAD) && value == "true";
+    if present != Some(value) && !is_stronger {
         let patch = json!({ "metadata": { "annotations": { annotation::DRAIN: value } } });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let done = clusters.patch_metadata(name, &params, &Patch::Merge(patch)).await;

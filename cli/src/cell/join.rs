@@ -326,14 +326,20 @@ fn secret(facts: &Facts) -> Result<(Action, String), String> {
         seen => return Err(format!("cell: Secret {NAMESPACE}/{SECRET}: {}", seen.hidden().unwrap_or_default())),
     };
     if stored.server.as_deref() != Some(&*facts.server) {
-        return Ok((
-            Action::Replace,
-            format!("{new}; now it names {}", stored.server.as_deref().unwrap_or("no server")),
+        let named = stored.server.as_deref().unwrap_or("no server");
+        return Err(format!(
+            "cell: Secret {NAMESPACE}/{SECRET} names {named}, and this hub is {}: give --hub-server with the former, or delete \
+             the Secret first",
+            facts.server
         ));
     }
     let own = format!("system:serviceaccount:{NAMESPACE}:{}", account(&facts.name));
     match (&facts.issuer, stored.end) {
         (Some(_), End::Renewed) => Ok((Action::Keep, new)),
+        (None, End::Renewed) => Err(format!(
+            "cell: Secret {NAMESPACE}/{SECRET} has a token that the kubelet renews: give --trust-issuer to keep it, or delete \
+             the Secret first"
+        )),
         (None, End::Token(Some(at))) if stored.user.as_deref() == Some(&*own) => {
             let left = at.duration_since(facts.now).as_secs();
             if left > KEPT_FROM {

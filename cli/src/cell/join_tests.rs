@@ -72,7 +72,11 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
         (Action::Replace, "token of compute-cell-dfw-1, 30 d; the present one ends in 3d".to_owned())
     );
     facts.secret = Seen::Found(Stored { server: Some("https://old".to_owned()), ..stored(29, &facts) });
-    assert_eq!(secret(&facts).0, Action::Replace, "another server");
+    let refused = Plan::of(&facts).unwrap_err();
+    assert!(refused.contains("names https://old, and this hub is https://hub:5443"), "{refused}");
+    facts.secret = Seen::Found(Stored { end: End::Renewed, ..stored(29, &facts) });
+    let refused = Plan::of(&facts).unwrap_err();
+    assert!(refused.contains("give --trust-issuer to keep it"), "{refused}");
     facts.secret = Seen::Found(Stored { user: Some("system:serviceaccount:a:b".to_owned()), ..stored(29, &facts) });
     assert_eq!(secret(&facts).0, Action::Replace, "another user");
 }

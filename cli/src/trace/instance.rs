@@ -162,7 +162,7 @@ impl InstanceTrace {
             context: facts.deployment.context.clone(),
             namespace: facts.deployment.namespace.clone(),
             instance: facts.name.clone(),
-            broken: found.and_then(|_| not_ready(conditions, &[condition::READY])),
+            broken: found.and_then(|_| not_ready(conditions, &[condition::READY], None)),
             hidden,
             conditions: rows.collect(),
             gates: found.map(open_gates).unwrap_or_default(),

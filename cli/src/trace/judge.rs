@@ -204,7 +204,8 @@ impl Trace {
             Some((workload.metadata.generation?, status.and_then(|status| status.observed_generation)))
         });
         let conditions = status.map_or(&[][..], |status| &status.conditions);
-        let own = workload.and_then(|_| not_ready(conditions, &WORKLOAD));
+        let own = workload
+            .and_then(|_| not_ready(conditions, &WORKLOAD, workload.and_then(|workload| workload.metadata.generation)));
         let broken = own.filter(|_| ways.iter().all(|way| way.broken.is_none()));
         let kind = |seen: &str| format!("{seen} {}/{}", facts.namespace, facts.name);
         let hidden = match (&facts.workload, &facts.deployments) {
@@ -262,14 +263,19 @@ const DEPLOYMENT: [&str; 5] = [
 const WORKLOAD: [&str; 2] = [condition::READY, condition::AVAILABLE];
 
 /// Returns why an object is not ready, by the first of its conditions that is not True. `Ready` alone decides if it is there: the
-/// Go operator writes the others only.
-pub fn not_ready(conditions: &[Condition], types: &[&str]) -> Option<Broken> {
+/// Go operator writes the others only. A `Ready` that is True for an earlier `generation` does not count.
+pub fn not_ready(conditions: &[Condition], types: &[&str], generation: Option<i64>) -> Option<Broken> {
     let listed: Vec<&Condition> = types.iter().filter_map(|type_| find(conditions, type_)).collect();
     if listed.is_empty() {
         let message = "the operator has not reported about it yet".to_owned();
         return Some(Broken::new(&Reason::Pending, None, message));
     }
     let decisive = if listed[0].type_ == condition::READY { &listed[..1] } else { &listed[..] };
+    let is_of_earlier = |ready: &Condition| generation.is_some() && ready.observed_generation < generation;
+    if listed[0].type_ == condition::READY && listed[0].status == ConditionStatus::True && is_of_earlier(listed[0]) {
+        let message = "the operator has not reported about its latest change yet".to_owned();
+        return Some(Broken::new(&Reason::Pending, None, message));
+    }
     let failing = decisive.iter().find(|condition| condition.status != ConditionStatus::True)?;
     Some(Broken::new(&failing.reason(), Some(failing.last_transition_time.0), failing.message.clone()))
 }
@@ -302,7 +308,7 @@ impl Way {
     fn of(deployment: &Deployment, facts: &Facts) -> Self {
         let object = &deployment.object;
         let status = object.status.clone().unwrap_or_default();
-        let reported = not_ready(&status.conditions, &DEPLOYMENT);
+        let reported = not_ready(&status.conditions, &DEPLOYMENT, object.metadata.generation);
         let live = live(deployment, facts);
         let broken = match (reported, live) {
             // The hub is ahead of the report, or it has already recovered: the report names what the user sees.

@@ -25,7 +25,10 @@ fn template() -> Value {
 }
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str, since: &str) -> Value {
-    json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": since })
+    json!({
+        "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+        "observedGeneration": 1,
+    })
 }
 
 fn deployment(city: &str, ready: i32, conditions: &Value) -> Value {
@@ -97,6 +100,15 @@ fn advice_has_the_steps_of_whoever_can_act_with_the_names_of_the_trace() {
     assert!(tenant.contains("DO      1. ") && !tenant.contains("TELL"), "{tenant}");
     assert!(!tenant.contains("NAMESPACE"), "{tenant}");
     assert!(!of("InstancesProvisioning", true).contains("DO "), "nobody has to act");
+}
+
+#[test]
+fn ready_of_an_earlier_generation_is_pending() {
+    let mut changed = deployment("dfw", 2, &ready());
+    changed["object"]["metadata"]["generation"] = json!(2);
+    let trace = Trace::of(&facts(&json!([changed])));
+    assert_eq!(trace.ways[0].broken.as_ref().map(|broken| &*broken.reason), Some("Pending"));
+    assert_ne!(trace.exit(), Exit::Well);
 }
 
 #[test]

@@ -20,14 +20,14 @@ use serde_json::Value;
 
 use crate::{
     api::{
-        compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
+        compute::{ConditionStatus, InstanceTemplateSpec, Workload, WorkloadDeployment},
         meta::{annotation, condition, label},
         referenced::DataRef,
     },
     io::{shared::share, store::Before},
     plan::{
         Shared,
-        condition::is_true,
+        condition::find,
         ownership,
         references::{Reference, annotated, references},
     },
@@ -58,7 +58,7 @@ pub(crate) struct PackedDeployment {
     deleting: bool,
     original: bool,
     waiting: bool,
-    /// True if its condition `Ready` is missing or not True.
+    /// True unless its condition `Ready` is True for its present generation.
     unready: bool,
     /// Digest of the content that Karmada propagates.
     propagated_digest: u64,
@@ -203,7 +203,7 @@ impl PackedDeployment {
         self.original
     }
 
-    /// True if its condition `Ready` is missing or not True.
+    /// True unless its condition `Ready` is True for its present generation.
     pub(crate) fn is_unready(&self) -> bool {
         self.unready
     }
@@ -268,7 +268,9 @@ impl Deref for PackedWorkload {
 
 fn is_unready(deployment: &WorkloadDeployment) -> bool {
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    !is_true(conditions, condition::READY)
+    let generation = deployment.metadata.generation;
+    let ready = find(conditions, condition::READY);
+    !ready.is_some_and(|ready| ready.status == ConditionStatus::True && ready.observed_generation == generation)
 }
 
 /// Returns a digest of the content that Karmada propagates. A change of it makes Karmada rewrite the deployment's binding.

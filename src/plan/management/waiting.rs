@@ -173,7 +173,13 @@ fn entry(
         return None;
     }
     let (reason, since, message) = match find(conditions, condition::READY) {
-        Some(ready) if ready.status == ConditionStatus::True => return None,
+        Some(ready) if ready.status == ConditionStatus::True && ready.observed_generation == meta.generation => {
+            return None;
+        }
+        Some(ready) if ready.status == ConditionStatus::True => {
+            let text = "The operator has not reported about its latest change yet".to_owned();
+            (Reason::Pending, ready.last_transition_time.0, text)
+        }
         Some(ready) => (ready.reason(), ready.last_transition_time.0, ready.message.clone()),
         None => {
             let created = meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);

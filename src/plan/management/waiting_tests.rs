@@ -58,6 +58,9 @@ fn entry_repeats_the_condition_of_its_object() {
     let project = ProjectName::new("shop");
     let of = |conditions| deployment(&project, &object("web", "dfw", &conditions), Vec::new());
     assert_eq!(of(json!([ready("True", "ReplicasAvailable", 1)])), None);
+    let mut changed = object("web", "dfw", &json!([ready("True", "ReplicasAvailable", 1)]));
+    changed.metadata.generation = Some(2);
+    assert_eq!(deployment(&project, &changed, Vec::new()).unwrap().reason, "Pending", "of an earlier generation");
     let unknown = of(json!([ready("Unknown", "HubUnavailable", 7)])).unwrap();
     assert_eq!((&*unknown.reason, &*unknown.waits_for, unknown.since), ("HubUnavailable", "platform", at(7)));
     let missing = of(json!([ready("False", "SourceNotFound", 8)])).unwrap();
