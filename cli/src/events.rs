@@ -65,11 +65,11 @@ pub async fn run(
     output: Output,
     out: &mut dyn Write,
 ) -> Result<Exit, (Exit, String)> {
-    let target = Target::of(&args.object).map_err(|error| (Exit::Usage, error))?;
+    let target = Target::of(&args.object)?;
     if matches!(target, Target::Data(_) | Target::Cluster(_)) {
         return Err((Exit::Usage, "events are listed of a workload, a workloaddeployment or an instance".to_owned()));
     }
-    let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
+    let planes = Planes::of(global).await?;
     let inventory = Inventory::read(&planes, &target, true, Timestamp::now()).await;
     let timeline = Timeline::of(&inventory, args.since);
     output.print(out, &timeline, |screen| timeline.text(screen))?;

@@ -5,7 +5,7 @@
 pub enum Exit {
     /// All is well.
     Well,
-    /// Something is in progress, and nobody has to act.
+    /// Something is in progress, and no person has to act.
     InProgress,
     /// The platform has to act.
     Platform,

@@ -58,7 +58,7 @@ pub struct Map {
 /// # Errors
 /// One line, with the exit code.
 pub async fn run(global: &flags::Global, output: Output, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
-    let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
+    let planes = Planes::of(global).await?;
     if planes.hub.is_none() {
         return Err((Exit::Usage, "the map is read from the hub: give --hub-context".to_owned()));
     }

@@ -55,7 +55,7 @@ pub async fn run(
 ) -> Result<Exit, (Exit, String)> {
     let Command::Status(args) = &args.command;
     let could_not = |error: String| (Exit::CouldNotAsk, error);
-    let planes = Planes::of(global).await.map_err(could_not)?;
+    let planes = Planes::of(global).await?;
     let config = planes.hub_config();
     let config = config.ok_or_else(|| (Exit::Usage, "the hub is read: give --hub-context".to_owned()))?;
     let hub = Connection::new(config).map_err(could_not)?;

@@ -7,7 +7,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use crate::{flags::Global, seen::words};
+use crate::{exit::Exit, flags::Global, seen::words};
 
 /// Clients of the control planes that a command reads.
 pub struct Planes {
@@ -59,8 +59,12 @@ impl Planes {
     /// Makes the clients.
     ///
     /// # Errors
-    /// One line for the user.
-    pub async fn of(flags: &Global) -> Result<Self, String> {
+    /// One line for the user, with the exit code.
+    pub async fn of(flags: &Global) -> Result<Self, (Exit, String)> {
+        Self::read(flags).await.map_err(|error| (Exit::CouldNotAsk, error))
+    }
+
+    async fn read(flags: &Global) -> Result<Self, String> {
         let kubeconfig = kubeconfig(flags.kubeconfig.as_deref())?;
         let config_of = async |name: &str| config(&kubeconfig, Some(name)).await;
         let project = config(&kubeconfig, flags.context.as_deref()).await?;

@@ -78,8 +78,8 @@ pub async fn run(
     output: Output,
     out: &mut dyn Write,
 ) -> Result<Exit, (Exit, String)> {
-    let name = Target::workload(&args.object).map_err(|error| (Exit::Usage, error))?;
-    let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
+    let name = Target::workload(&args.object)?;
+    let planes = Planes::of(global).await?;
     let now = Timestamp::now();
     let target = Target::Workload(name.clone());
     let (inventory, facts) =

@@ -12,7 +12,7 @@ pub enum Mark {
     Well,
     /// The first thing that is not.
     Broken,
-    /// It works, and somebody should look at it.
+    /// It works, and needs a look.
     Warning,
     /// It waits for what comes before.
     Later,

@@ -1,4 +1,4 @@
-//! Result of a read with somebody's rights: what could not be seen is not absent.
+//! Result of a read with the rights of a user. An object that could not be seen is not absent.
 
 use std::{fmt::Debug, future::Future, time::Duration};
 

@@ -2,6 +2,8 @@
 
 use compute_operator::api::referenced::DataRef;
 
+use crate::exit::Exit;
+
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -21,8 +23,12 @@ impl Target {
     /// Reads `KIND/NAME`, or the kind and the name as two words.
     ///
     /// # Errors
-    /// One line for the user.
-    pub fn of(words: &[String]) -> Result<Self, String> {
+    /// One line for the user, with the exit code.
+    pub fn of(words: &[String]) -> Result<Self, (Exit, String)> {
+        Self::parse(words).map_err(|error| (Exit::Usage, error))
+    }
+
+    fn parse(words: &[String]) -> Result<Self, String> {
         let (kind, name) = match words {
             [both] => {
                 both.split_once('/').ok_or_else(|| format!("{both:?} must be KIND/NAME, such as workload/hello"))?
@@ -50,11 +56,11 @@ impl Target {
     /// Reads the object, which must be a Workload.
     ///
     /// # Errors
-    /// One line for the user.
-    pub fn workload(words: &[String]) -> Result<String, String> {
+    /// One line for the user, with the exit code.
+    pub fn workload(words: &[String]) -> Result<String, (Exit, String)> {
         match Self::of(words)? {
             Self::Workload(name) => Ok(name),
-            _ => Err("only a workload can be named here".to_owned()),
+            _ => Err((Exit::Usage, "only a workload can be named here".to_owned())),
         }
     }
 }

@@ -92,8 +92,8 @@ pub async fn run(
     output: Output,
     out: &mut dyn Write,
 ) -> Result<Exit, (Exit, String)> {
-    let name = Target::workload(&args.object).map_err(|error| (Exit::Usage, error))?;
-    let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
+    let name = Target::workload(&args.object)?;
+    let planes = Planes::of(global).await?;
     let inventory = Inventory::read(&planes, &Target::Workload(name.clone()), false, Timestamp::now()).await;
     let tree = Tree::of(&inventory);
     if tree.workload.is_none() && tree.unseen.iter().all(|one| one.plane != PROJECT) {
@@ -150,7 +150,7 @@ impl Tree {
             branches(&self.unowned, "", "", screen, &mut text);
         }
         let (objects, planes, unowned) = (self.objects, self.planes.len(), self.unowned.len());
-        let _ = writeln!(text, "{objects} objects on {planes} control planes · {unowned} that nobody owns");
+        let _ = writeln!(text, "{objects} objects on {planes} control planes · {unowned} without an owner");
         text.push_str(&unseen(&self.unseen, screen));
         text
     }

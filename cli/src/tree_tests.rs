@@ -24,7 +24,7 @@ Workload demo/hello  project shop
          └─ project ResourceClaim instance-hello-edge-dfw-0  Granted
 Of no deployment of this Workload:
 └─ hub Instance ns-1/gone-edge-dfw-0
-18 objects on 3 control planes · 1 that nobody owns
+18 objects on 3 control planes · 1 without an owner
 ? hub: Instances: no answer: bad hunter22
 ";
     assert_eq!(tree.text(Screen::PLAIN), expected);

@@ -52,8 +52,10 @@ fn exit(answer: &Answer) -> Exit {
         Exit::Platform
     } else if waits_for("tenant") {
         Exit::Tenant
-    } else {
+    } else if answer.causes.is_empty() {
         Exit::Well
+    } else {
+        Exit::InProgress
     }
 }
 
@@ -309,6 +311,11 @@ Not complete for lab: the manager cannot read everything there.
             assert_eq!(text, "Nothing waits: 2041 deployments in 212 projects.\n");
         }
         assert_eq!(exit(&quiet), Exit::Well);
+        let mut new = answer();
+        for cause in &mut new.causes {
+            cause.waits_for = "nobody".to_owned();
+        }
+        assert_eq!(exit(&new), Exit::InProgress);
     }
 
     #[test]

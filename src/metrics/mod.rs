@@ -3,7 +3,12 @@
 mod families;
 mod process;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::text::encode,
@@ -87,15 +92,35 @@ impl QueueMetrics {
 
 /// All metrics of the process.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Families>);
+pub struct Metrics(Arc<Inner>);
+
+/// The metrics, and the lock that keeps a scrape from seeing a family while it is rebuilt: the wait of an alert would start again.
+#[derive(Default)]
+struct Inner {
+    families: Families,
+    rebuild: Mutex<()>,
+}
+
+impl Deref for Inner {
+    type Target = Families;
+
+    fn deref(&self) -> &Families {
+        &self.families
+    }
+}
 
 impl Metrics {
     /// Returns the exposition text.
     pub fn text(&self) -> String {
+        let _whole = self.rebuild();
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.0.registry);
         text
+    }
+
+    fn rebuild(&self) -> MutexGuard<'_, ()> {
+        self.0.rebuild.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the end of a reconcile.
@@ -322,6 +347,7 @@ impl Metrics {
     /// Sets the number of Works that Karmada keeps for each cluster although their objects are deleted on the hub.
     pub fn left_on_clusters(&self, works: &BTreeMap<String, usize>) {
         // A deleted Cluster has no count.
+        let _whole = self.rebuild();
         self.0.left_on_clusters.clear();
         for (cluster, works) in works {
             let label = ClusterLabel { cluster: cluster.clone() };
@@ -347,16 +373,19 @@ impl Metrics {
 
     /// Sets the Clusters that hold a city without its label, each with the city.
     pub fn mislabelled<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let _whole = self.rebuild();
         set_cities(&self.0.mislabelled, all);
     }
 
     /// Sets the Clusters that are not ready, each with a city that it holds or that its label names.
     pub fn unready<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let _whole = self.rebuild();
         set_cities(&self.0.unready, all);
     }
 
     /// Sets the cities that have to leave a cluster, each with the state of the drain. `state` comes from a closed set.
     pub fn drains<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str, &'static str)>) {
+        let _whole = self.rebuild();
         self.0.drains.clear();
         for (cluster, city, state) in all {
             self.0.drains.get_or_create(&DrainLabel { cluster: cluster.into(), city: city.into(), state }).set(1);

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::text::BoundedText;
 use crate::api::{
     compute::{Condition, ConditionStatus},
-    reason::Reason,
+    reason::{Reason, Who},
 };
 
 /// The content of a condition, without its transition time.
@@ -91,6 +91,18 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|c| c.status == ConditionStatus::True)
 }
 
+/// True if the condition of this type has status True, and describes this generation of its object.
+pub fn is_true_of(conditions: &[Condition], type_: &str, generation: Option<i64>) -> bool {
+    find(conditions, type_).is_some_and(|c| c.status == ConditionStatus::True && c.observed_generation == generation)
+}
+
+/// Returns the party that acts on a condition that is not True. While a state is unknown, the platform acts: an owner cannot make
+/// a server answer. A reason of another component counts as the platform's, which knows that component.
+pub fn who_acts(status: ConditionStatus, reason: &Reason) -> Who {
+    let who = reason.entry().map_or(Who::Platform, |entry| entry.who);
+    if status == ConditionStatus::Unknown && who == Who::Tenant { Who::Platform } else { who }
+}
+
 /// Returns the time in whole seconds, as the API stores it. With fractions, each comparison with the stored object would fail.
 pub(super) fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
@@ -116,6 +128,29 @@ mod tests {
         );
         let turned = Verdict::yes(Reason::from("Done"), "c").into_condition(&[same], "Ready", Some(2), at(30));
         assert_eq!(turned.last_transition_time.0, at(30));
+    }
+
+    #[test]
+    fn unknown_state_is_never_left_to_the_tenant() {
+        use ConditionStatus::{False, Unknown};
+        for (status, reason, who) in [
+            (False, Reason::SourceNotFound, Who::Tenant),
+            (Unknown, Reason::SourceNotFound, Who::Platform),
+            (Unknown, Reason::ProjectRefused, Who::Platform),
+            (False, Reason::NotScheduled, Who::Platform),
+            (False, Reason::InstancesProvisioning, Who::Nobody),
+            (Unknown, Reason::Pending, Who::Nobody),
+            (False, Reason::from("FailedMount"), Who::Platform),
+        ] {
+            assert_eq!(who_acts(status, &reason), who, "{status:?} {reason}");
+        }
+    }
+
+    #[test]
+    fn condition_of_an_earlier_generation_does_not_count() {
+        let ready = Verdict::yes(Reason::Ready, "").into_condition(&[], "Ready", Some(2), Timestamp::UNIX_EPOCH);
+        let of = |generation| is_true_of(std::slice::from_ref(&ready), "Ready", generation);
+        assert_eq!([Some(1), Some(2), Some(3), None].map(of), [false, true, false, false]);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn command_shows_a_workload_on_all_planes() {
         }
         tree_is_complete(&run(&["tree", "workload/web", "-o", "json"]).await.1);
         let (exit, text) = run(&["tree", "workload/web"]).await;
-        assert!(exit == Exit::Well && text.contains("Work ") && text.contains("0 that nobody owns"), "{text}");
+        assert!(exit == Exit::Well && text.contains("Work ") && text.contains("0 without an owner"), "{text}");
         let (_, text) = run(&["migrate", "status", "-o", "json"]).await;
         assert!(text.contains("\"policies\""), "{text}");
         report_has_no_value(&run, &kubeconfig).await;

@@ -1,6 +1,7 @@
 //! Access of a cell to the hub: its user there, a token, and the kubeconfig in its Secret.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use compute_operator::plan::management::observed::cluster::ClusterFacts;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -47,6 +48,21 @@ pub fn objects(name: &str, uid: &str, user: Option<&str>) -> Vec<Value> {
         }
     }
     objects
+}
+
+/// Checks that a context is the cell of a Cluster, by the uid of its namespace kube-system. Commands write only then.
+///
+/// # Errors
+/// One line for the user.
+pub fn is_cell_of(name: &str, cluster: &ClusterFacts, uid: &str) -> Result<(), String> {
+    match &cluster.cell {
+        Some(id) if id == uid => Ok(()),
+        Some(id) => Err(format!(
+            "Cluster {name} has spec.id {id}, and kube-system of the cell's context has the uid {uid}: give the context of that \
+             Cluster, or let a rebuilt cluster join Karmada again"
+        )),
+        None => Err(format!("Cluster {name} has no spec.id: let it join Karmada again")),
+    }
 }
 
 /// The address of the hub, as a kubeconfig names it.

@@ -280,16 +280,7 @@ fn preconditions(facts: &Facts) -> Result<&ClusterFacts, String> {
     let cluster = cluster
         .ok_or_else(|| format!("the hub has no Cluster {name}: first let it join Karmada (karmadactl join {name})"))?;
     let uid = facts.uid.found().ok_or_else(|| hidden("cell: Namespace kube-system", facts.uid.hidden()))?;
-    match &cluster.cell {
-        Some(id) if id == uid => {}
-        Some(id) => {
-            return Err(format!(
-                "Cluster {name} has spec.id {id}, and kube-system of the cell's context has the uid {uid}: give the context \
-                 of that Cluster, or let a rebuilt cluster join Karmada again"
-            ));
-        }
-        None => return Err(format!("Cluster {name} has no spec.id: let it join Karmada again")),
-    }
+    access::is_cell_of(name, cluster, uid)?;
     match &cluster.city {
         Some(other) if other.as_str() != city => {
             return Err(format!(

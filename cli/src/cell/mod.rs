@@ -107,7 +107,7 @@ pub async fn run(global: &Global, args: &Args, output: Output, out: &mut dyn Wri
     let Some(context) = global.hub_context.as_deref() else {
         return Err((Exit::Usage, "the hub is not known: give --hub-context".to_owned()));
     };
-    let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
+    let planes = Planes::of(global).await?;
     let Some(hub) = planes.hub.clone() else {
         return Err((Exit::Usage, "the hub is not known: give --hub-context".to_owned()));
     };

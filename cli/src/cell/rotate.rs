@@ -2,9 +2,12 @@
 
 use std::io::Write;
 
-use compute_operator::api::karmada::Cluster;
+use compute_operator::{api::karmada::Cluster, plan::management::observed::cluster::ClusterFacts};
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Secret},
+};
 use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +129,9 @@ async fn rotate(planes: &Planes, hub: &Client, name: &str, dry_run: bool) -> (Ma
         Ok(cell) => cell,
         Err(why) => return (Mark::Broken, why),
     };
+    if let Err(why) = is_its_cell(hub, &cell, name).await {
+        return (Mark::Broken, why);
+    }
     let secrets: Api<Secret> = Api::namespaced(cell.clone(), NAMESPACE);
     let present = get(&secrets, SECRET).await.map(|secret| Present::of(&secret));
     let (account, before) = match decide(name, &present, Timestamp::now()) {
@@ -148,6 +154,18 @@ async fn rotate(planes: &Planes, hub: &Client, name: &str, dry_run: bool) -> (Ma
     let rereads = get(&deployments, "compute-manager").await.found().is_some_and(is_reread);
     let then = if rereads { ". The manager reads it by itself once the kubelet has updated the file" } else { "" };
     (Mark::Well, format!("new token of {account} for {DAYS} d; {before}{then}"))
+}
+
+/// Checks that the hub's Cluster of this name is the cell. A token of another hub would cut the cell off.
+async fn is_its_cell(hub: &Client, cell: &Client, name: &str) -> Result<(), String> {
+    let cluster = match get(&Api::<Cluster>::all(hub.clone()), name).await {
+        Seen::Found(cluster) => ClusterFacts::of(cluster),
+        seen => return Err(seen.hidden().unwrap_or_else(|| format!("the hub has no Cluster {name}"))),
+    };
+    let home = get(&Api::<Namespace>::all(cell.clone()), "kube-system").await;
+    let uid = home.found().and_then(ResourceExt::uid);
+    let uid = uid.ok_or_else(|| home.hidden().unwrap_or_else(|| "the cell has no namespace kube-system".to_owned()))?;
+    access::is_cell_of(name, &cluster, &uid)
 }
 
 fn text(rotations: &[Rotation], screen: Screen) -> String {

@@ -93,7 +93,7 @@ pub struct Manager {
 /// The Lease of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseFacts {
-    /// Who leads. Empty if nobody does.
+    /// The leader. Empty if no manager leads.
     pub holder: String,
     /// Last renewal, by the holder's clock.
     pub renewed: Option<Timestamp>,

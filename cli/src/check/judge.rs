@@ -52,7 +52,7 @@ impl Check {
         Self { mark: Mark::Broken, text: text.into(), fix: Some(fix.into()) }
     }
 
-    /// Something that works, and that somebody should look at.
+    /// It works, and needs a look.
     pub fn warning(text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { mark: Mark::Warning, text: text.into(), fix: Some(fix.into()) }
     }

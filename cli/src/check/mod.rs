@@ -63,7 +63,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// One line, with the exit code.
 pub async fn run(global: &Global, args: &Args, output: Output, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
     let failed = |error| (Exit::CouldNotAsk, error);
-    let planes = Planes::of(global).await.map_err(failed)?;
+    let planes = Planes::of(global).await?;
     let manager = match &args.manager_context {
         Some(name) => Some((name.clone(), client(global, name).await.map_err(failed)?)),
         None => None,

@@ -79,7 +79,7 @@ pub struct Row {
     pub status: String,
     /// Its reason.
     pub reason: String,
-    /// Who has to act. `None` if nobody has to.
+    /// The party that has to act. `None` if something is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Time of its last transition.

@@ -14,7 +14,7 @@ use compute_operator::{
         user_list::UserName,
     },
     plan::{
-        condition::find,
+        condition::{find, is_true_of, who_acts},
         management::{
             federator::diagnosis::{Delivery, Evidence, Karmada, diagnose},
             observed::{
@@ -130,7 +130,7 @@ pub struct Broken {
     pub link: Link,
     /// The reason, as the operator reports it.
     pub reason: String,
-    /// Who has to act. `None` if something is in progress and nobody has to.
+    /// The party that has to act. `None` if something is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Time since which it has been so.
@@ -268,22 +268,22 @@ pub fn not_ready(conditions: &[Condition], types: &[&str], generation: Option<i6
     let listed: Vec<&Condition> = types.iter().filter_map(|type_| find(conditions, type_)).collect();
     if listed.is_empty() {
         let message = "the operator has not reported about it yet".to_owned();
-        return Some(Broken::new(&Reason::Pending, None, message));
+        return Some(Broken::new(&Reason::Pending, ConditionStatus::Unknown, None, message));
     }
     let decisive = if listed[0].type_ == condition::READY { &listed[..1] } else { &listed[..] };
-    let is_of_earlier = |ready: &Condition| generation.is_some() && ready.observed_generation < generation;
-    if listed[0].type_ == condition::READY && listed[0].status == ConditionStatus::True && is_of_earlier(listed[0]) {
+    let is_of_earlier = generation.is_some() && !is_true_of(conditions, condition::READY, generation);
+    if listed[0].type_ == condition::READY && listed[0].status == ConditionStatus::True && is_of_earlier {
         let message = "the operator has not reported about its latest change yet".to_owned();
-        return Some(Broken::new(&Reason::Pending, None, message));
+        return Some(Broken::new(&Reason::Pending, ConditionStatus::Unknown, None, message));
     }
     let failing = decisive.iter().find(|condition| condition.status != ConditionStatus::True)?;
-    Some(Broken::new(&failing.reason(), Some(failing.last_transition_time.0), failing.message.clone()))
+    let since = Some(failing.last_transition_time.0);
+    Some(Broken::new(&failing.reason(), failing.status, since, failing.message.clone()))
 }
 
 impl Broken {
-    fn new(reason: &Reason, since: Option<Timestamp>, message: String) -> Self {
-        // A reason of another component has no entry: the platform knows that component.
-        let who = reason.entry().map_or(Who::Platform, |entry| entry.who);
+    fn new(reason: &Reason, status: ConditionStatus, since: Option<Timestamp>, message: String) -> Self {
+        let who = who_acts(status, reason);
         let waits_for = (who != Who::Nobody).then(|| who.label().to_owned());
         let link = Link::of(reason);
         Self { link, reason: reason.as_str().to_owned(), waits_for, since, message, unreported: false }
@@ -393,7 +393,7 @@ fn live(deployment: &Deployment, facts: &Facts) -> Option<Broken> {
         behind: false,
     };
     match diagnose(&evidence) {
-        Delivery::Blocked { cause, .. } => Some(Broken::new(&cause.reason, None, cause.message)),
+        Delivery::Blocked { cause, .. } => Some(Broken::new(&cause.reason, cause.status, None, cause.message)),
         Delivery::Delivered { .. } => None,
     }
 }

@@ -106,12 +106,12 @@ pub async fn run(
     output: Output,
     out: &mut dyn Write,
 ) -> Result<Exit, (Exit, String)> {
-    let target = Target::of(&args.object).map_err(|error| (Exit::Usage, error))?;
+    let target = Target::of(&args.object)?;
     let is_way = matches!(target, Target::Workload(_) | Target::Deployment(_));
     if output.form() == Form::Dot && !is_way {
         return Err((Exit::Usage, "only the trace of a workload has the form dot".to_owned()));
     }
-    let planes = Planes::of(global).await.map_err(|error| (Exit::CouldNotAsk, error))?;
+    let planes = Planes::of(global).await?;
     if !args.watch {
         let trace = Any::read(&planes, &target, Timestamp::now()).await;
         trace.print(output, out)?;

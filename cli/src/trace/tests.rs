@@ -99,7 +99,7 @@ fn advice_has_the_steps_of_whoever_can_act_with_the_names_of_the_trace() {
     let tenant = of("SourceNotFound", false);
     assert!(tenant.contains("DO      1. ") && !tenant.contains("TELL"), "{tenant}");
     assert!(!tenant.contains("NAMESPACE"), "{tenant}");
-    assert!(!of("InstancesProvisioning", true).contains("DO "), "nobody has to act");
+    assert!(!of("InstancesProvisioning", true).contains("DO "), "it is in progress");
 }
 
 #[test]

@@ -105,7 +105,7 @@ pub fn verdict(broken: Option<&Broken>, is_hidden: bool, now: Timestamp) -> Stri
 pub fn who(broken: &Broken, place: &str) -> String {
     match &broken.waits_for {
         Some(who) => format!("Waits for the {}: {}{place}.", who.to_uppercase(), broken.reason),
-        None => format!("In progress: {}{place}. Nobody has to act.", broken.reason),
+        None => format!("In progress: {}{place}.", broken.reason),
     }
 }
 

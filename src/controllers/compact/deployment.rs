@@ -20,14 +20,14 @@ use serde_json::Value;
 
 use crate::{
     api::{
-        compute::{ConditionStatus, InstanceTemplateSpec, Workload, WorkloadDeployment},
+        compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
         meta::{annotation, condition, label},
         referenced::DataRef,
     },
     io::{shared::share, store::Before},
     plan::{
         Shared,
-        condition::find,
+        condition::is_true_of,
         ownership,
         references::{Reference, annotated, references},
     },
@@ -268,9 +268,7 @@ impl Deref for PackedWorkload {
 
 fn is_unready(deployment: &WorkloadDeployment) -> bool {
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let generation = deployment.metadata.generation;
-    let ready = find(conditions, condition::READY);
-    !ready.is_some_and(|ready| ready.status == ConditionStatus::True && ready.observed_generation == generation)
+    !is_true_of(conditions, condition::READY, deployment.metadata.generation)
 }
 
 /// Returns a digest of the content that Karmada propagates. A change of it makes Karmada rewrite the deployment's binding.

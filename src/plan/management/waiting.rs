@@ -15,7 +15,7 @@ use crate::{
         names::ProjectName,
         reason::Reason,
     },
-    plan::condition::find,
+    plan::condition::{find, is_true_of, who_acts},
 };
 
 /// Number of objects in an answer, unless the request names another.
@@ -61,7 +61,7 @@ pub struct Waiting {
     pub clusters: Vec<String>,
     /// Reason of its condition `Ready`.
     pub reason: String,
-    /// Party that can resolve it: `tenant` or `platform`.
+    /// Party that acts: `tenant`, `platform` or `nobody`.
     pub waits_for: String,
     /// Time since which it has not been ready.
     pub since: Timestamp,
@@ -73,7 +73,7 @@ pub struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
-    /// Party that can resolve it: `tenant` or `platform`.
+    /// Party that acts: `tenant`, `platform` or `nobody`.
     pub waits_for: String,
     /// Reason of the objects' conditions `Ready`.
     pub reason: String,
@@ -172,10 +172,11 @@ fn entry(
     if meta.deletion_timestamp.is_some() {
         return None;
     }
-    let (reason, since, message) = match find(conditions, condition::READY) {
-        Some(ready) if ready.status == ConditionStatus::True && ready.observed_generation == meta.generation => {
-            return None;
-        }
+    if is_true_of(conditions, condition::READY, meta.generation) {
+        return None;
+    }
+    let ready = find(conditions, condition::READY);
+    let (reason, since, message) = match ready {
         Some(ready) if ready.status == ConditionStatus::True => {
             let text = "The operator has not reported about its latest change yet".to_owned();
             (Reason::Pending, ready.last_transition_time.0, text)
@@ -187,11 +188,12 @@ fn entry(
         }
     };
     let namespace = object.namespace().unwrap_or_default();
+    let who = who_acts(ready.map_or(ConditionStatus::Unknown, |ready| ready.status), &reason);
     Some(Waiting {
         place: Place { project: project.clone(), namespace, kind, name: object.name_any() },
         city: None,
         clusters: Vec::new(),
-        waits_for: reason.waits_for().label().to_owned(),
+        waits_for: who.label().to_owned(),
         reason: reason.as_str().to_owned(),
         since,
         message,

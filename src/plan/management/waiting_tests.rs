@@ -67,6 +67,7 @@ fn entry_repeats_the_condition_of_its_object() {
     assert_eq!((&*missing.reason, &*missing.waits_for), ("SourceNotFound", "tenant"));
     let new = of(json!([])).unwrap();
     assert_eq!((&*new.reason, new.since), ("Pending", at(5)), "an object without a report waits since its creation");
+    assert_eq!(new.waits_for, "nobody");
     let mut leaving = object("web", "dfw", &json!([ready("False", "NotScheduled", 1)]));
     leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
     assert_eq!(deployment(&project, &leaving, Vec::new()), None);
