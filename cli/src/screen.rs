@@ -18,6 +18,8 @@ pub enum Mark {
     Later,
     /// It is not visible.
     Unseen,
+    /// Its API server did not answer. Another attempt may show it.
+    Unanswered,
 }
 
 impl Mark {
@@ -28,7 +30,7 @@ impl Mark {
             Self::Broken => "✖",
             Self::Warning => "▲",
             Self::Later => "·",
-            Self::Unseen => "?",
+            Self::Unseen | Self::Unanswered => "?",
         }
     }
 
@@ -37,7 +39,7 @@ impl Mark {
             Self::Well => AnsiColor::Green.on_default(),
             Self::Broken => AnsiColor::Red.on_default().bold(),
             Self::Warning => AnsiColor::Yellow.on_default(),
-            Self::Later | Self::Unseen => Style::new().dimmed(),
+            Self::Later | Self::Unseen | Self::Unanswered => Style::new().dimmed(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use compute_operator::api::reason::Reason;
-use kube::Client;
+use kube::{Client, Config};
 use kubectl_compute::exit::Exit;
 use serde_json::{Value, json};
 use testbed::{bed::Testbed, control_plane::free_port, manifests, pki::User};
@@ -79,13 +79,23 @@ impl Asker {
         run(&[&["--kubeconfig", &kubeconfig, "--namespace", namespace], args].concat()).await
     }
 
+    /// Returns the manager's metrics.
+    pub async fn metrics(&self) -> Result<String, String> {
+        let mut config = Config::new(self.url.parse().unwrap());
+        config.auth_info.token = Some(User::Admin.token().to_string().into());
+        config.accept_invalid_certs = true;
+        let client = Client::try_from(config).unwrap();
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        client.request_text(request).await.map_err(|error| error.to_string())
+    }
+
     /// Returns the reason that a trace names, and its exit code.
     fn named((exit, text): (Exit, String)) -> (Exit, String) {
         let trace: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         (exit, trace["ways"][0]["broken"]["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Asserts that condition, trace, list and metric name the same reason of a deployment.
+    /// Asserts that condition, trace, list and metric name the same reason of a deployment that does not reach its city.
     pub async fn all_name(&self, project: &Client, namespace: &str, deployment: &str, reason: &str) {
         let object = format!("wd/{deployment}");
         let known = Reason::from(reason);
@@ -101,13 +111,14 @@ impl Asker {
             let of_list = list["objects"].as_array().into_iter().flatten();
             let listed = of_list.filter(|one| one["name"] == deployment && one["reason"] == reason).count();
             let expected = (exit, reason.to_owned());
-            if condition == reason && traced == expected && by_tenant == expected && listed == 1 {
-                Ok(())
-            } else {
-                Err(format!(
-                    "condition {condition}, trace {traced:?}, as a tenant {by_tenant:?}, listed {listed} times"
-                ))
+            let gauge = format!("compute_federation_blocked_deployments{{reason=\"{reason}\"");
+            let metrics = self.metrics().await?;
+            let counted = metrics.lines().any(|line| line.starts_with(&gauge) && !line.ends_with(" 0"));
+            if condition == reason && traced == expected && by_tenant == expected && listed == 1 && counted {
+                return Ok(());
             }
+            let all = format!("trace {traced:?}, as a tenant {by_tenant:?}, listed {listed} times, counted {counted}");
+            Err(format!("condition {condition}, {all}"))
         })
         .await;
     }

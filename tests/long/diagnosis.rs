@@ -297,7 +297,7 @@ async fn cluster_away(stage: &mut Stage) {
     stage.all_name(&running, "ClusterNotReady").await;
     stage.all_name(&new, "ClusterNotReady").await;
     let unready = "compute_federation_unready_clusters{cluster=\"cell-ord\",city=\"ord\"} 1";
-    let counted = stage.world.operators[0].metrics().await.unwrap();
+    let counted = stage.asker.metrics().await.unwrap();
     assert!(counted.lines().any(|line| line == unready), "{counted}");
     let ord = stage.world.bed.cells.get_mut("ord").unwrap();
     ord.start_api_server().unwrap();

@@ -68,13 +68,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
                 ));
             }
         }
-        None => checks.extend(
-            facts
-                .locations
-                .hidden()
-                .or(Some("the project does not serve them".to_owned()))
-                .map(|why| Check::unseen(format!("LocationBindings: {why}"))),
-        ),
+        None => checks.push(Check::not_found("LocationBindings", &facts.locations, "the project does not serve them")),
     }
     checks
 }

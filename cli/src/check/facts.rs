@@ -57,13 +57,24 @@ pub struct Plane {
     pub manager: Option<Manager>,
 }
 
-/// Time of an API server, and the local time of its answer.
+/// Time of an API server, and the local times of question and answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// Time in its answer, in whole seconds.
     pub server: Timestamp,
+    /// Local time of the question.
+    pub asked: Timestamp,
     /// Local time of the answer.
-    pub local: Timestamp,
+    pub answered: Timestamp,
+}
+
+impl Clock {
+    /// Returns the least number of seconds by which the two clocks differ. The server read its clock between question and
+    /// answer.
+    pub fn skew(self) -> i64 {
+        let seconds = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs();
+        seconds(self.server, self.asked).max(seconds(self.answered, self.server)).max(0)
+    }
 }
 
 /// Rights of a user.

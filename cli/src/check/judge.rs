@@ -61,6 +61,18 @@ impl Check {
     pub fn unseen(text: impl Into<String>) -> Self {
         Self { mark: Mark::Unseen, text: text.into(), fix: None }
     }
+
+    /// Something that was not found, with the reason. `absent` is the text if it does not exist.
+    pub fn not_found<T>(what: &str, seen: &Seen<T>, absent: &str) -> Self {
+        let mark = if matches!(seen, Seen::Unanswered(_)) { Mark::Unanswered } else { Mark::Unseen };
+        let why = seen.hidden().unwrap_or_else(|| absent.to_owned());
+        Self { mark, text: format!("{what}: {why}"), fix: None }
+    }
+
+    /// Something that is not visible, with the reason. `None` if it was seen or does not exist.
+    pub fn hidden<T>(what: &str, seen: &Seen<T>) -> Option<Self> {
+        seen.hidden().map(|_| Self::not_found(what, seen, ""))
+    }
 }
 
 /// The checks of one control plane, or of one topic.
@@ -89,6 +101,8 @@ pub struct Report {
     pub failed: usize,
     /// Number of checks that are not visible.
     pub unseen: usize,
+    /// Number of checks without an answer of an API server.
+    pub unanswered: usize,
 }
 
 impl Report {
@@ -105,15 +119,16 @@ impl Report {
         rows.retain(|row| !row.checks.is_empty());
         let count = |mark| rows.iter().flat_map(|row| &row.checks).filter(|check| check.mark == mark).count();
         let (passed, warnings) = (count(Mark::Well), count(Mark::Warning));
-        let (failed, unseen) = (count(Mark::Broken), count(Mark::Unseen));
-        Self { time: facts.now, rows, passed, warnings, failed, unseen }
+        let (failed, unseen, unanswered) = (count(Mark::Broken), count(Mark::Unseen), count(Mark::Unanswered));
+        Self { time: facts.now, rows, passed, warnings, failed, unseen, unanswered }
     }
 
     /// Returns the exit code.
     pub fn exit(&self) -> Exit {
-        match (self.passed, self.failed) {
-            (0, _) => Exit::CouldNotAsk,
-            (_, 0) => Exit::Well,
+        match (self.passed, self.failed, self.unanswered) {
+            (0, ..) => Exit::CouldNotAsk,
+            (_, 0, 0) => Exit::Well,
+            (_, 0, _) => Exit::CouldNotAsk,
             _ => Exit::Platform,
         }
     }
@@ -166,7 +181,7 @@ fn hub(facts: &Facts) -> Vec<Check> {
     let mut checks = plane(seen, facts, Part::Hub);
     if is_reached(seen) {
         checks.extend(karmada(&facts.karmada, seen, facts.pre));
-        checks.extend(facts.clusters.hidden().map(|why| Check::unseen(format!("Clusters: {why}"))));
+        checks.extend(Check::hidden("Clusters", &facts.clusters));
     }
     checks
 }
@@ -186,9 +201,9 @@ fn plane(seen: &Plane, facts: &Facts, part: Part) -> Vec<Check> {
     };
     let mut checks = vec![kubernetes(version, part, facts)];
     checks.extend(seen.clock.as_ref().and_then(|clock| {
-        let skew = clock.local.duration_since(clock.server).as_secs();
-        let text = format!("the clock of the API server differs by {} s from this machine's", skew.abs());
-        (skew.abs() > SKEW).then(|| Check::warning(text, "set both by NTP"))
+        let skew = clock.skew();
+        let text = format!("the clock of the API server differs by {skew} s from this machine's");
+        (skew > SKEW).then(|| Check::warning(text, "set both by NTP"))
     }));
     checks.extend(defined(seen));
     checks.extend(rights(&seen.rights, part, seen));
@@ -233,10 +248,7 @@ fn defined(seen: &Plane) -> Vec<Check> {
                 checks.push(Check::broken(format!("definition {name} is missing"), &*fix));
                 continue;
             }
-            (seen, _) => {
-                let why = seen.hidden().unwrap_or_default();
-                return vec![Check::unseen(format!("definitions: {why}"))];
-            }
+            (seen, _) => return vec![Check::not_found("definitions", seen, "")],
         };
         checks.extend(match compared {
             Comparison::Same => None,
@@ -275,14 +287,14 @@ fn rights(all: &[Rights], part: Part, plane: &Plane) -> Vec<Check> {
                     Check::broken(format!("role {} of {} lacks: {texts}", rights.role, rights.user), fix)
                 });
             }
-            seen => hidden = hidden.or_else(|| seen.hidden()),
+            seen => hidden = hidden.or_else(|| Check::hidden("rights of the operator", seen)),
         }
     }
     if granted > 0 {
         let whose = if all.iter().any(|rights| rights.user.is_empty()) { " to install" } else { "" };
         checks.insert(0, Check::well(format!("{granted} of {granted} rights{whose}")));
     }
-    checks.extend(hidden.map(|why| Check::unseen(format!("rights of the operator: {why}"))));
+    checks.extend(hidden);
     checks
 }
 
@@ -306,7 +318,7 @@ fn managed(manager: &Manager, plane: &Plane, facts: &Facts, part: Part) -> Vec<C
                 };
                 checks.push(Check::broken(format!("Secret {NAMESPACE}/{name} does not exist"), fix));
             }
-            seen => checks.extend(seen.hidden().map(|why| Check::unseen(format!("Secret {name}: {why}")))),
+            seen => checks.extend(Check::hidden(&format!("Secret {name}"), seen)),
         }
     }
     checks
@@ -317,7 +329,7 @@ fn lease(lease: &Seen<LeaseFacts>, plane: &Plane, facts: &Facts) -> Check {
     let lease = match lease {
         Seen::Found(lease) => lease,
         seen if seen.is_absent() => return Check::broken("no manager has led here: its Lease does not exist", fix),
-        seen => return Check::unseen(format!("Lease of the manager: {}", seen.hidden().unwrap_or_default())),
+        seen => return Check::not_found("Lease of the manager", seen, ""),
     };
     // The Lease is judged by the clock of its API server: this machine's may be wrong.
     let now = plane.clock.map_or(facts.now, |clock| clock.server);
@@ -414,10 +426,10 @@ fn karmada(karmada: &Karmada, hub: &Plane, pre: bool) -> Vec<Check> {
     let mut checks = vec![karmada_version(&karmada.version)];
     let missing: Vec<&str> =
         karmada.kinds.iter().filter(|(_, seen)| seen.is_absent()).map(|(kind, _)| kind.as_str()).collect();
-    let hidden = karmada.kinds.iter().find_map(|(kind, seen)| Some(format!("{kind}: {}", seen.hidden()?)));
+    let hidden = karmada.kinds.iter().find_map(|(kind, seen)| Check::hidden(kind, seen));
     checks.push(match (&missing[..], hidden) {
         ([], None) => Check::well("Karmada's kinds are served"),
-        ([], Some(why)) => Check::unseen(why),
+        ([], Some(hidden)) => hidden,
         (missing, _) => Check::broken(
             format!("it does not serve {}", missing.join(", ")),
             "give --hub-context of Karmada's API server, not of the cluster in which Karmada runs",
@@ -435,7 +447,7 @@ fn karmada(karmada: &Karmada, hub: &Plane, pre: bool) -> Vec<Check> {
             "start karmada-controller-manager with --feature-gates=PropagateDeps=true",
         ),
         Seen::Found(bindings) => Check::well(format!("PropagateDeps (seen on {} bindings)", bindings.distributed)),
-        seen => Check::unseen(format!("bindings: {}", seen.hidden().unwrap_or_else(|| "none are served".to_owned()))),
+        seen => Check::not_found("bindings", seen, "none are served"),
     });
     checks.extend(interpreters(karmada, hub));
     checks
@@ -443,8 +455,8 @@ fn karmada(karmada: &Karmada, hub: &Plane, pre: bool) -> Vec<Check> {
 
 fn karmada_version(version: &Seen<String>) -> Check {
     let Seen::Found(text) = version else {
-        let why = version.hidden().unwrap_or_else(|| "its Deployment is not in karmada-system there".to_owned());
-        return Check::unseen(format!("version of Karmada: {why}; give --karmada-context"));
+        let absent = "its Deployment is not in karmada-system there; give --karmada-context";
+        return Check::not_found("version of Karmada", version, absent);
     };
     match KarmadaVersion::parse(text) {
         None => Check::unseen(format!("Karmada {text}, which is no release that this command knows")),
@@ -459,8 +471,7 @@ fn karmada_version(version: &Seen<String>) -> Check {
 
 fn interpreters(karmada: &Karmada, hub: &Plane) -> Vec<Check> {
     let Seen::Found(live) = &karmada.interpreters else {
-        let why = karmada.interpreters.hidden().unwrap_or_else(|| "none is served".to_owned());
-        return vec![Check::unseen(format!("interpreter: {why}"))];
+        return vec![Check::not_found("interpreter", &karmada.interpreters, "none is served")];
     };
     let fix = format!("{} apply --server-side -k config/components/federation", kubectl(hub));
     let own = documents(INTERPRETER).into_iter().next().unwrap_or_default();

@@ -34,7 +34,7 @@ pub struct Args {
     /// Before the install: check versions, Karmada, your rights to install, and the cities.
     #[arg(long)]
     pub pre: bool,
-    /// Repeat until nothing is red, at most for this time, such as 2m. Exit code 124 after it.
+    /// Repeat until nothing is red and all answer, at most for this time, such as 2m. Exit code 124 after it.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
     /// Context of the cluster in which the manager runs. Default: the project's.

@@ -232,10 +232,11 @@ async fn plane(client: &Client, asked: &Asked<'_>) -> Plane {
 /// Reads the time of an API server.
 async fn clock(client: &Client) -> Option<Clock> {
     let request = http::Request::get("/version").body(Body::empty()).ok()?;
+    let asked = Timestamp::now();
     let Seen::Found(answer) = patiently(client.send(request)).await else { return None };
-    let local = Timestamp::now();
+    let answered = Timestamp::now();
     let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
-    Some(Clock { server: rfc2822::parse(date).ok()?.timestamp(), local })
+    Some(Clock { server: rfc2822::parse(date).ok()?.timestamp(), asked, answered })
 }
 
 /// Asks which of these rights a user lacks. An empty user is the caller.

@@ -16,6 +16,10 @@ use crate::{
     seen::Seen,
 };
 
+fn in_seconds(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
@@ -47,7 +51,7 @@ fn plane(context: &str, role: Role, user: &str) -> Plane {
     Plane {
         context: context.to_owned(),
         version: Seen::Found("v1.34.1".to_owned()),
-        clock: Some(Clock { server: now(), local: now() }),
+        clock: Some(Clock { server: now(), asked: now(), answered: now() }),
         uid: Seen::Found(format!("uid-{context}")),
         definitions,
         rights: vec![granted(role, user)],
@@ -153,7 +157,7 @@ fn problems_are_below_what_is_well_each_with_its_fix() {
 type Edit = fn(&mut Facts);
 
 /// Each problem, the row that names it, its mark and a part of its text.
-const PROBLEMS: [(&str, &str, Mark, &str, Edit); 31] = [
+const PROBLEMS: [(&str, &str, Mark, &str, Edit); 34] = [
     ("no answer", "hub", Mark::Broken, "does not answer", |f| {
         f.hub.as_mut().unwrap().version = Seen::Unanswered("refused".to_owned());
     }),
@@ -161,8 +165,17 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 31] = [
         f.hub.as_mut().unwrap().version = Seen::Found("v1.29.4+k3s1".to_owned());
     }),
     ("clock", "cell-dfw", Mark::Warning, "differs by 60 s", |f| {
-        cell_mut(f, "cell-dfw").clock =
-            Some(Clock { server: now(), local: Timestamp::from_second(1_800_000_060).unwrap() });
+        cell_mut(f, "cell-dfw").clock = Some(Clock { server: now(), asked: in_seconds(60), answered: in_seconds(62) });
+    }),
+    ("slow answer", "cell-dfw", Mark::Well, "Kubernetes", |f| {
+        cell_mut(f, "cell-dfw").clock = Some(Clock { server: now(), asked: in_seconds(-7), answered: in_seconds(7) });
+    }),
+    ("silent definitions", "project shop", Mark::Unanswered, "definitions: no answer: not within 10 s", |f| {
+        let silent = Seen::Unanswered("not within 10 s".to_owned());
+        f.project.definitions.insert("instances.compute.datumapis.com".to_owned(), silent);
+    }),
+    ("silent rights", "hub", Mark::Unanswered, "rights of the operator: no answer", |f| {
+        f.hub.as_mut().unwrap().rights[0].lacking = Seen::Unanswered("refused".to_owned());
     }),
     ("definition", "cell-dfw", Mark::Broken, "definition instances.compute.datumapis.com is missing", |f| {
         cell_mut(f, "cell-dfw").definitions.insert("instances.compute.datumapis.com".to_owned(), Seen::Absent);
@@ -290,10 +303,16 @@ fn each_problem_is_named_on_its_plane() {
         let check = checks.iter().find(|check| check.text.contains(said));
         let check = check.unwrap_or_else(|| panic!("{what}: {said} is not said\n{text}"));
         assert_eq!(check.mark, mark, "{what}: {check:?}");
-        assert!(mark == Mark::Unseen || check.fix.is_some(), "{what}: {check:?}");
+        let has_a_fix = matches!(mark, Mark::Broken | Mark::Warning);
+        assert_eq!(check.fix.is_some(), has_a_fix, "{what}: {check:?}");
         assert!(!check.fix.as_deref().unwrap_or_default().contains("NAME") || row == "cities", "{what}: {check:?}");
-        let expected = if mark == Mark::Broken { Exit::Platform } else { Exit::Well };
+        let expected = match mark {
+            Mark::Broken => Exit::Platform,
+            Mark::Unanswered => Exit::CouldNotAsk,
+            _ => Exit::Well,
+        };
         assert_eq!(report.exit(), expected, "{what}");
+        assert!(mark != Mark::Well || report.warnings == 0, "{what}: {text}");
     }
 }
 

@@ -12,10 +12,13 @@ const GAP: usize = 3;
 pub fn text(report: &Report, screen: Screen) -> String {
     let widest = report.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default() + 2;
     let mut text: String = report.rows.iter().map(|row| row_text(row, widest, screen)).collect();
-    let Report { passed, warnings, failed, unseen, .. } = report;
+    let Report { passed, warnings, failed, unseen, unanswered, .. } = report;
     let _ = write!(text, "{passed} passed, {warnings} warnings, {failed} failed");
     if *unseen > 0 {
         let _ = write!(text, ", {unseen} not visible");
+    }
+    if *unanswered > 0 {
+        let _ = write!(text, ", {unanswered} without an answer");
     }
     text.push('\n');
     text

@@ -35,7 +35,7 @@ fn colour(mark: Mark) -> &'static str {
         Mark::Broken => "salmon",
         Mark::Warning => "khaki",
         Mark::Later => "lightgrey",
-        Mark::Unseen => "white",
+        Mark::Unseen | Mark::Unanswered => "white",
     }
 }
 
