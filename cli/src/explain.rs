@@ -109,7 +109,7 @@ fn list(all: &[Explanation], screen: Screen) -> String {
 }
 
 /// Returns a text of the page without its marks.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.replace('`', "")
 }
 

@@ -44,7 +44,7 @@ pub struct Global {
     /// Namespace in the project. Default: that of the context.
     #[arg(long, short, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Context of the hub. Commands for cells, map and migrate need it. The others read only the project without it.
+    /// Context of the hub. Commands for cells, map and migrate need it, and the map of top. The others read only the project without it.
     #[arg(long, global = true, value_name = "NAME", env = "COMPUTE_HUB_CONTEXT")]
     pub hub_context: Option<String>,
     /// Context of a cell, by the name of its Cluster. Default: Karmada's proxy on the hub.
@@ -97,6 +97,8 @@ pub enum Command {
     Tree(crate::tree::Args),
     /// Show cities and cells with their deployments. For the platform.
     Map,
+    /// Watch what waits and where, in all projects. For the platform.
+    Top(Top),
     /// Check the installation: versions, rights, webhooks, cities, credentials.
     Check(crate::check::Args),
     /// Join a cell to the hub, rotate its credentials, drain it, or declare it dead.
@@ -154,6 +156,25 @@ pub struct Waiting {
     /// List all objects, not only the first hundred.
     #[arg(long)]
     pub all: bool,
+    /// The manager.
+    #[command(flatten)]
+    pub manager: Manager,
+}
+
+/// Arguments of `top`.
+#[derive(Clone, Debug, Args)]
+pub struct Top {
+    /// Time between two reads, such as 10s. Reads that take long are repeated less often.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub every: Duration,
+    /// The manager.
+    #[command(flatten)]
+    pub manager: Manager,
+}
+
+/// The way to the manager.
+#[derive(Clone, Debug, Args)]
+pub struct Manager {
     /// Address of the manager's metrics port, such as https://localhost:8443. Default: a port-forward by kubectl.
     #[arg(long, value_name = "URL", env = "COMPUTE_MANAGER_URL")]
     pub manager_url: Option<String>,

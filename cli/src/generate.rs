@@ -5,10 +5,12 @@ use std::{io::Write, path::PathBuf};
 use clap::{Args as ClapArgs, CommandFactory};
 use clap_complete::Shell;
 
-use crate::{exit::Exit, flags::Flags, output::write};
-
-/// Name of the binary.
-const NAME: &str = "kubectl-compute";
+use crate::{
+    complete::{self, NAME},
+    exit::Exit,
+    flags::Flags,
+    output::write,
+};
 
 /// Arguments of `completion`.
 #[derive(Clone, Debug, ClapArgs)]
@@ -31,9 +33,9 @@ pub struct Man {
 /// # Errors
 /// One line, with the exit code.
 pub fn completion(args: &Completion, out: &mut dyn Write) -> Result<Exit, (Exit, String)> {
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Flags::command().bin_name(NAME), NAME, &mut text);
-    write(out, &String::from_utf8_lossy(&text))?;
+    let script = complete::script(args.shell);
+    let script = script.map_err(|error| (Exit::CouldNotAsk, format!("the script cannot be made: {error}")))?;
+    write(out, &script)?;
     Ok(Exit::Well)
 }
 
@@ -57,14 +59,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completion_of_each_shell_knows_the_commands() {
+    fn completion_of_each_shell_asks_the_command() {
         for shell in Shell::value_variants() {
             let mut out = Vec::new();
             completion(&Completion { shell: *shell }, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
-            for word in ["kubectl-compute", "trace", "waiting", "hub-context", "since"] {
-                assert!(text.contains(word), "{shell}: {word}");
-            }
+            let asks = text.contains(&format!("{}={shell}", complete::VAR))
+                || text.contains(&format!("{}=\"{shell}\"", complete::VAR))
+                || text.contains(&format!("$env:{} = \"{shell}\"", complete::VAR));
+            assert!(asks && text.contains(NAME), "{shell}: {text}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub mod cell;
 pub mod check;
+pub mod complete;
 pub mod events;
 pub mod exit;
 pub mod explain;
@@ -14,6 +15,7 @@ pub mod hub;
 pub mod inventory;
 #[cfg(test)]
 mod inventory_samples;
+pub mod manager;
 pub mod map;
 pub mod migrate;
 pub mod output;
@@ -24,6 +26,7 @@ pub mod report;
 pub mod screen;
 pub mod seen;
 pub mod target;
+pub mod top;
 pub mod trace;
 pub mod tree;
 pub mod waiting;
@@ -40,6 +43,10 @@ use self::{
 
 /// Runs the command that the arguments name, and returns its exit code.
 pub fn start(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, problems: &mut dyn Write) -> Exit {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(exit) = complete::run(&args, out) {
+        return exit;
+    }
     let flags = match Flags::try_parse_from(args) {
         Ok(flags) => flags,
         Err(error) if error.use_stderr() => return end(problems, Exit::Usage, &error.render().to_string()),
@@ -69,6 +76,7 @@ async fn run(flags: &Flags, out: &mut dyn Write) -> Result<Exit, (Exit, String)>
         Command::Explain(args) => explain::run(args, output, out),
         Command::Events(args) => events::run(&flags.global, args, output, out).await,
         Command::Tree(args) => tree::run(&flags.global, args, output, out).await,
+        Command::Top(args) => top::run(&flags.global, args, output).await,
         Command::Map => map::run(&flags.global, output, out).await,
         Command::Report(args) => report::run(&flags.global, args, output, out).await,
         Command::Replay(args) => replay::run(args, output, out),

@@ -139,9 +139,8 @@ impl Map {
         }
     }
 
-    /// Returns the text: a column for each cluster.
-    pub fn text(&self, screen: Screen) -> String {
-        let mut text = String::new();
+    /// Returns the rows of the table: a column for each cluster, and titles first.
+    pub fn rows(&self) -> Vec<Vec<String>> {
         let dash = || "–".to_owned();
         // A cluster that is no longer a member still has what is bound to it.
         let bound = self.cells.values().flat_map(|row| row.keys());
@@ -184,14 +183,23 @@ impl Map {
         rows.push(row("drain", none(), &|name| fact(name, &drains), none()));
         let data = |name: &str| self.data.get(name).map_or_else(dash, usize::to_string);
         rows.push(row("data copies", none(), &data, none()));
-        text.push_str(&screen.table(&rows));
-        for (name, facts) in &self.clusters {
-            if let Err(why) = facts.is_able() {
-                let _ = writeln!(text, "{} {name} {why}", screen.sign(Mark::Broken));
-            }
-        }
-        for hidden in &self.hidden {
-            let _ = writeln!(text, "{} {hidden}", screen.sign(Mark::Unseen));
+        rows
+    }
+
+    /// Returns the clusters that take nothing new, and what could not be seen, with the mark of each.
+    pub fn notes(&self) -> Vec<(Mark, String)> {
+        let closed = self.clusters.iter().filter_map(|(name, facts)| {
+            let why = facts.is_able().err()?;
+            Some((Mark::Broken, format!("{name} {why}")))
+        });
+        closed.chain(self.hidden.iter().map(|hidden| (Mark::Unseen, hidden.clone()))).collect()
+    }
+
+    /// Returns the text: a column for each cluster.
+    pub fn text(&self, screen: Screen) -> String {
+        let mut text = screen.table(&self.rows());
+        for (mark, note) in self.notes() {
+            let _ = writeln!(text, "{} {note}", screen.sign(mark));
         }
         text
     }

@@ -15,6 +15,8 @@ use crate::{
 pub struct Output {
     form: Form,
     screen: Screen,
+    /// True if the standard output is a terminal whose cursor can be moved.
+    terminal: bool,
 }
 
 impl Output {
@@ -29,18 +31,28 @@ impl Output {
             When::Auto => terminal && !no_colour && !dumb,
         };
         let width = terminal.then(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))).flatten();
-        Self { form: flags.output, screen: Screen { colours, width } }
+        Self { form: flags.output, screen: Screen { colours, width }, terminal: terminal && !dumb }
     }
 
     /// Output in a form, without colours.
     #[cfg(test)]
     pub fn plain(form: Form) -> Self {
-        Self { form, screen: Screen::PLAIN }
+        Self { form, screen: Screen::PLAIN, terminal: false }
     }
 
     /// Returns the form.
     pub fn form(self) -> Form {
         self.form
+    }
+
+    /// True if the output shows colours.
+    pub fn colours(self) -> bool {
+        self.screen.colours
+    }
+
+    /// True if the standard output is a terminal whose cursor can be moved.
+    pub fn is_terminal(self) -> bool {
+        self.terminal
     }
 
     /// Prints a value as data, or as the text that `text` makes of it.

@@ -1,30 +1,27 @@
 //! `waiting`: what waits in all projects, and who has to act. The manager answers from its caches.
 
-use std::{fmt::Write as _, io::Write, path::Path, process::Stdio, time::Duration};
+use std::{fmt::Write as _, io::Write, time::Duration};
 
-use compute_operator::plan::management::waiting::{Answer, MAX_LIMIT, Query, Waiting};
+use compute_operator::plan::management::waiting::{Answer, Cause, MAX_LIMIT, Query, Waiting};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, Config};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-};
 
 use crate::{
     exit::Exit,
     flags,
+    manager::{Manager, Problems},
     output::Output,
-    planes,
     screen::{Screen, age},
-    seen::words,
 };
-
-/// Port of the manager's metrics.
-const PORT: u16 = 8443;
 
 /// Time that a port-forward and an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Titles of [`cause_row`].
+pub const CAUSE_TITLES: [&str; 7] = ["WHO ACTS", "REASON", "CITY", "CLUSTER", "PROJECTS", "OBJECTS", "OLDEST"];
+
+/// Titles of [`object_row`].
+pub const OBJECT_TITLES: [&str; 8] =
+    ["PROJECT", "NAMESPACE", "OBJECT", "WHO ACTS", "REASON", "CLUSTER", "SINCE", "MESSAGE"];
 
 /// Runs the command.
 ///
@@ -60,126 +57,15 @@ fn exit(answer: &Answer) -> Exit {
 }
 
 async fn ask(global: &flags::Global, args: &flags::Waiting) -> Result<Answer, String> {
-    let kubeconfig = planes::kubeconfig(global.kubeconfig.as_deref())?;
-    let context = args.manager_context.as_deref().or(global.context.as_deref());
-    let home = planes::config(&kubeconfig, context).await?;
-    // Ends with this command.
-    let (_forward, url) = if let Some(url) = &args.manager_url {
-        (None, url.clone())
-    } else {
-        let pod = leader(home.clone(), &args.manager_namespace).await?;
-        let (forward, port) = forward(global, context, &args.manager_namespace, &pod).await?;
-        (Some(forward), format!("https://localhost:{port}"))
-    };
-    let client = client(home, &url, args.token_file.as_deref())?;
-    let mut query = Query {
+    let manager = Manager::reach(global, &args.manager, Problems::Shown).await?;
+    let query = Query {
         reason: args.reason.clone(),
         city: args.city.clone(),
         project: args.project.clone(),
         limit: args.all.then_some(MAX_LIMIT),
         after: None,
     };
-    let mut answer = get(&client, &query).await?;
-    while let Some(next) = answer.next.take_if(|_| args.all) {
-        query.after = Some(next);
-        let more = get(&client, &query).await?;
-        answer.objects.extend(more.objects);
-        answer.next = more.next;
-    }
-    Ok(answer)
-}
-
-/// Returns the pod that holds the Lease.
-async fn leader(home: Config, namespace: &str) -> Result<String, String> {
-    let client = Client::try_from(home).map_err(|error| words(&error))?;
-    let leases: Api<Lease> = Api::namespaced(client, namespace);
-    let name = compute_operator::api::meta::LEASE;
-    let lease = leases.get(name).await.map_err(|error| {
-        format!("Lease {namespace}/{name} of the manager cannot be read: {}; give --manager-url", words(&error))
-    })?;
-    let holder = lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty());
-    let holder = holder.ok_or_else(|| format!("no manager leads: Lease {namespace}/{name} has no holder"))?;
-    Ok(holder.split('_').next().unwrap_or_default().to_owned())
-}
-
-/// Starts a port-forward by kubectl, which knows how to reach pods. Returns it with its local port.
-async fn forward(
-    global: &flags::Global,
-    context: Option<&str>,
-    namespace: &str,
-    pod: &str,
-) -> Result<(Child, u16), String> {
-    let mut command = Command::new("kubectl");
-    if let Some(kubeconfig) = &global.kubeconfig {
-        command.arg("--kubeconfig").arg(kubeconfig);
-    }
-    if let Some(context) = context {
-        command.arg("--context").arg(context);
-    }
-    command.args(["--namespace", namespace, "port-forward", &format!("pod/{pod}"), &format!(":{PORT}")]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
-    let mut child =
-        command.spawn().map_err(|error| format!("kubectl cannot be started: {error}; give --manager-url"))?;
-    let lines = child.stdout.take().ok_or("kubectl has no output")?;
-    let mut lines = BufReader::new(lines).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(port) = local_port(&line) {
-            return Ok((child, port));
-        }
-    }
-    Err(format!("kubectl port-forward to pod {namespace}/{pod} failed; give --manager-url"))
-}
-
-/// Reads the port in `Forwarding from 127.0.0.1:PORT -> 8443`.
-fn local_port(line: &str) -> Option<u16> {
-    let (from, _) = line.strip_prefix("Forwarding from ")?.split_once(" -> ")?;
-    from.rsplit(':').next()?.parse().ok()
-}
-
-/// Returns a client of the manager, with the credentials of the context or a token.
-fn client(home: Config, url: &str, token_file: Option<&Path>) -> Result<Client, String> {
-    let mut config = Config::new(url.parse().map_err(|_| format!("{url:?} is no URL"))?);
-    match token_file {
-        Some(file) => config.auth_info.token_file = Some(file.display().to_string()),
-        None => config.auth_info = home.auth_info,
-    }
-    // The certificate is often made by the manager itself. The port-forward leads to its pod, by the word of the API server.
-    config.accept_invalid_certs = true;
-    config.default_retry = false;
-    Client::try_from(config).map_err(|error| words(&error))
-}
-
-async fn get(client: &Client, query: &Query) -> Result<Answer, String> {
-    let query = parameters(query);
-    let request = http::Request::get(format!("/waiting{query}")).body(Vec::new()).map_err(|error| error.to_string())?;
-    let text = client.request_text(request).await.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            "the manager does not know the user: it needs a token; give --token-file with one of `kubectl create token`"
-                .to_owned()
-        }
-        kube::Error::Api(status) => format!("the manager refuses: {}", status.message.trim()),
-        error => format!("the manager does not answer: {}", words(&error)),
-    })?;
-    serde_json::from_str(&text).map_err(|error| format!("the manager's answer is not understood: {error}"))
-}
-
-/// Returns the query string.
-fn parameters(query: &Query) -> String {
-    let Query { reason, city, project, limit, after } = query;
-    let limit = limit.map(|limit| limit.to_string());
-    let all = [("reason", reason), ("city", city), ("project", project), ("limit", &limit), ("after", after)];
-    let given = all.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", escaped(value.as_ref()?))));
-    let given: Vec<String> = given.collect();
-    if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
-}
-
-/// Escapes a value for a query string.
-fn escaped(value: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    value.bytes().map(escape).collect()
+    if args.all { manager.all_waiting(query).await } else { manager.waiting(&query).await }
 }
 
 fn text(answer: &Answer, objects: bool, screen: Screen) -> String {
@@ -209,40 +95,46 @@ fn causes_text(answer: &Answer, screen: Screen) -> String {
     if answer.causes.is_empty() {
         return String::new();
     }
-    let mut rows = vec![row(&["WHO ACTS", "REASON", "CITY", "CLUSTER", "PROJECTS", "OBJECTS", "OLDEST"])];
-    for cause in &answer.causes {
-        rows.push(row(&[
-            &cause.waits_for,
-            &cause.reason,
-            cause.city.as_deref().unwrap_or("–"),
-            &or_dash(&cause.clusters),
-            &cause.projects.to_string(),
-            &cause.objects.to_string(),
-            &age(cause.oldest, answer.time),
-        ]));
-    }
-    screen.table(&rows)
+    let titles = CAUSE_TITLES.map(str::to_owned).to_vec();
+    let rows = answer.causes.iter().map(|cause| cause_row(cause, answer.time));
+    screen.table(&[titles].into_iter().chain(rows).collect::<Vec<_>>())
+}
+
+/// Returns the cells of a cause.
+pub fn cause_row(cause: &Cause, now: Timestamp) -> Vec<String> {
+    row(&[
+        &cause.waits_for,
+        &cause.reason,
+        cause.city.as_deref().unwrap_or("–"),
+        &or_dash(&cause.clusters),
+        &cause.projects.to_string(),
+        &cause.objects.to_string(),
+        &age(cause.oldest, now),
+    ])
 }
 
 fn objects_text(objects: &[Waiting], now: Timestamp, screen: Screen) -> String {
     if objects.is_empty() {
         return String::new();
     }
-    let mut rows = vec![row(&["PROJECT", "NAMESPACE", "OBJECT", "WHO ACTS", "REASON", "CLUSTER", "SINCE", "MESSAGE"])];
-    for object in objects {
-        let place = &object.place;
-        rows.push(row(&[
-            place.project.as_str(),
-            &place.namespace,
-            &format!("{}/{}", format!("{:?}", place.kind).to_lowercase(), place.name),
-            &object.waits_for,
-            &object.reason,
-            &or_dash(&object.clusters),
-            &age(object.since, now),
-            &object.message.replace('\n', " "),
-        ]));
-    }
-    screen.table(&rows)
+    let titles = OBJECT_TITLES.map(str::to_owned).to_vec();
+    let rows = objects.iter().map(|object| object_row(object, now));
+    screen.table(&[titles].into_iter().chain(rows).collect::<Vec<_>>())
+}
+
+/// Returns the cells of an object.
+pub fn object_row(object: &Waiting, now: Timestamp) -> Vec<String> {
+    let place = &object.place;
+    row(&[
+        place.project.as_str(),
+        &place.namespace,
+        &format!("{}/{}", format!("{:?}", place.kind).to_lowercase(), place.name),
+        &object.waits_for,
+        &object.reason,
+        &or_dash(&object.clusters),
+        &age(object.since, now),
+        &object.message.replace('\n', " "),
+    ])
 }
 
 fn row(cells: &[&str]) -> Vec<String> {
@@ -316,19 +208,5 @@ Not complete for lab: the manager cannot read everything there.
             cause.waits_for = "nobody".to_owned();
         }
         assert_eq!(exit(&new), Exit::InProgress);
-    }
-
-    #[test]
-    fn port_is_read_from_the_words_of_kubectl() {
-        assert_eq!(local_port("Forwarding from 127.0.0.1:40123 -> 8443"), Some(40123));
-        assert_eq!(local_port("Forwarding from [::1]:40123 -> 8443"), Some(40123));
-        assert_eq!(local_port("error: unable to forward"), None);
-    }
-
-    #[test]
-    fn parameters_are_escaped() {
-        let query = Query { reason: Some("A&b=c d/é".to_owned()), limit: Some(5), ..Query::default() };
-        assert_eq!(parameters(&query), "?reason=A%26b%3Dc%20d%2F%C3%A9&limit=5");
-        assert_eq!(parameters(&Query::default()), "");
     }
 }

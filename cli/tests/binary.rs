@@ -20,6 +20,8 @@ fn help_is_printed_and_wrong_arguments_are_refused() {
         &["trace", "pod/x"],
         &["--cell-context", "x", "waiting"],
         &["cell", "dead", "x", "--yes", "-o", "dot"],
+        &["top"],
+        &["top", "-o", "json"],
     ] {
         let refused = run(wrong);
         assert_eq!(refused.status.code(), Some(2), "{wrong:?}");

@@ -83,7 +83,36 @@ fn command_shows_a_workload_on_all_planes() {
         let (_, text) = run(&["migrate", "status", "-o", "json"]).await;
         assert!(text.contains("\"policies\""), "{text}");
         report_has_no_value(&run, &kubeconfig).await;
+        names_are_completed(world, &kubeconfig, &ns).await;
     });
+}
+
+/// The API servers give the names of objects, contexts, namespaces, Clusters and cities.
+async fn names_are_completed(world: &World, kubeconfig: &Path, namespace: &str) {
+    let (file, hub) = (kubeconfig.display().to_string(), world.bed.hub.name().to_owned());
+    let cell = world.bed.cell("dfw").unwrap().name().to_owned();
+    let project = world.bed.project.name().to_owned();
+    for (words, expected) in [
+        (vec!["trace", "workload", ""], "web\n:4\n".to_owned()),
+        (vec!["trace", "wd", "web-"], "web-p-dfw\nweb-p-ord\n:4\n".to_owned()),
+        (vec!["events", "instance/web-p-d"], "instance/web-p-dfw-0\n:4\n".to_owned()),
+        (vec!["trace", "configmap", "sett"], "settings\n:4\n".to_owned()),
+        (vec!["cell", "drain", &cell], format!("{cell}\n:4\n")),
+        (vec!["waiting", "--city", "df"], "dfw\n:4\n".to_owned()),
+        (vec!["--namespace", namespace], format!("{namespace}\n:4\n")),
+    ] {
+        let flags = ["kubectl_complete-compute", "--kubeconfig", &file, "--context", &project, "--hub-context", &hub];
+        let all = [&flags[..], &["-n", namespace], &words].concat();
+        let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
+        // The words are quoted in the message.
+        let shown = format!("{words:?}");
+        let run = move || {
+            let mut out = Vec::new();
+            kubectl_compute::start(all.into_iter().map(Into::into), &mut out, &mut Vec::new());
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(tokio::task::spawn_blocking(run).await.unwrap(), expected, "{shown}");
+    }
 }
 
 /// Every object has a place, and none was hidden.
