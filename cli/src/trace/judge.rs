@@ -81,7 +81,7 @@ impl Link {
             | Reason::ClaimedByAnotherPolicy
             | Reason::CityLabelLost
             | Reason::DrainWaiting => Self::Policy,
-            Reason::ClusterNotReady | Reason::NotApplied => Self::Cell,
+            Reason::ClusterNotReady | Reason::NotApplied | Reason::CellNotReporting => Self::Cell,
             Reason::HandOverWaits | Reason::InstancesNotShown | Reason::NotWrittenBack => Self::Shown,
             Reason::ProjectRefused | Reason::Pending => Self::Project,
             reason => match reason.class() {

@@ -118,6 +118,22 @@ pub(super) static NotApplied: Entry = Entry {
     runbook: Some("blocked-deployments.md#not-applied"),
 };
 
+pub(super) static CellNotReporting: Entry = Entry {
+    meaning: "The cluster has the deployment, and the cell's manager has not reported about it for 20 s. Often the manager is not \
+              there, or cannot write in its cell.",
+    effect: "New Instances do not start, and changes wait. What runs in the cell runs on.",
+    who: Who::Platform,
+    steps: &[
+        "Check that the cell's manager runs: `kubectl --kubeconfig CELL -n compute-system get pods`.",
+        "Read what it logs: `kubectl --kubeconfig CELL -n compute-system logs deployment/compute-manager`.",
+        "Check that the cell has the deployment: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get workloaddeployments NAME`.",
+        "If its status is complete there, the hub does not reflect it. Check that the interpreter exists: `kubectl --kubeconfig HUB get resourceinterpretercustomizations`.",
+    ],
+    seen_in: &[Seen::condition("WorkloadDeployment", "Ready"), Seen::condition("Workload", "Ready")],
+    alerts: BLOCKED,
+    runbook: Some("blocked-deployments.md#the-cell-does-not-report"),
+};
+
 pub(super) static BindingMissing: Entry = Entry {
     meaning: "Karmada has not made a binding, or another client removed it.",
     effect: "A deployment that was never delivered does not start. What was delivered before is recreated, with new uids on the cell.",

@@ -70,7 +70,7 @@ pub(super) static InstanceRefused: Entry = Entry {
         Seen::condition("Instance", "Ready"),
         Seen::condition("Instance", "QuotaGranted"),
     ],
-    alerts: &["ComputePermissionMissing", "ComputeReconcileErrors"],
+    alerts: &["ComputeDeploymentsBlocked", "ComputePermissionMissing", "ComputeReconcileErrors"],
     runbook: Some("reconcile-errors.md#where-users-see-an-error"),
 };
 

@@ -65,7 +65,7 @@ impl WaitsFor {
 }
 
 /// Party that acts on a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Who {
     /// The owner of the Workload, or of an object that it refers to.
     Tenant,
@@ -372,6 +372,8 @@ reasons! {
     NotScheduled: Delivery, rank 6, stays;
     /// The cluster rejects it, or has not applied it.
     NotApplied: Delivery, rank 6, stays;
+    /// The cluster has it, and the cell's manager does not report about it.
+    CellNotReporting: Delivery, rank 6, stays;
     /// Karmada created no binding, or the binding was removed.
     BindingMissing: Delivery, rank 6, stays;
     /// Instance: another cell holds its copy on the hub, and the hand-over has to wait.

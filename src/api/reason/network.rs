@@ -44,7 +44,7 @@ pub(super) static NetworkFailedToCreate: Entry = Entry {
         "Ask the team of the network services to resolve what they report.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -70,7 +70,7 @@ pub(super) static ProjectUnresolved: Entry = Entry {
         "If the labels name the project, register the project with the network services.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -83,7 +83,7 @@ pub(super) static LocationNotAvailable: Entry = Entry {
         "Ask the team of the network services to serve the location, or remove the city from the projects.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -96,7 +96,7 @@ pub(super) static NoMatchingLocation: Entry = Entry {
         "Create a Location on the cell with the city under `topology.datum.net/city-code` in its `spec.topology`.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -110,7 +110,7 @@ pub(super) static AmbiguousServingLocation: Entry = Entry {
         "Leave the city in the `spec.topology` of one Location only.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -123,6 +123,6 @@ pub(super) static LocationMismatch: Entry = Entry {
         "Ask the team of the network services to correct the location.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };

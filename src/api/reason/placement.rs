@@ -74,7 +74,7 @@ pub(super) static DeploymentForbidden: Entry = Entry {
         "Apply the role again: `config/components/controller_rbac`, or `config/overlays/project-access` in a Milo platform.",
     ],
     seen_in: REPORTED,
-    alerts: &["ComputePermissionMissing"],
+    alerts: &["ComputeDeploymentsBlocked", "ComputePermissionMissing"],
     runbook: Some("reconcile-errors.md#a-permission-is-missing"),
 };
 

@@ -167,7 +167,7 @@ pub(super) static QuotaClaimHeld: Entry = Entry {
         "Delete any other claim by hand: `kubectl --kubeconfig PROJECT -n NAMESPACE delete resourceclaim NAME`.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: Some("dead-cell.md#what-you-may-have-to-delete-by-hand"),
 };
 

@@ -54,7 +54,7 @@ fn judged(status: &Value) -> (ConditionStatus, String, &'static str) {
     let readiness = of_deployment(&wd, &stands, true);
     let second = match readiness.actor {
         Actor::Nobody => "",
-        Actor::Platform => "Reconciling",
+        Actor::Platform | Actor::Cell(_) => "Reconciling",
         Actor::Tenant | Actor::OverdueTenant => "Stalled",
     };
     (readiness.status, readiness.reason.to_string(), second)
@@ -173,6 +173,41 @@ fn tenant_has_a_grace_that_outlives_the_manager_and_begins_anew_with_each_change
     assert_eq!((types(&back), next), (vec!["Ready", "Reconciling"], Next::After(GRACE)));
     let (done, next) = written(&Readiness::complete(), &late, 2, 200);
     assert_eq!((types(&done), next), (vec!["Ready"], Next::Await));
+}
+
+#[test]
+fn cell_that_does_not_report_is_named_after_a_grace_that_begins_with_delivery_and_change() {
+    let judge = |delivered: &str, generation: i64, old: &[Condition], seconds: i64| {
+        let mut status = json!({ "conditions": [reports("Federated", "True", "Propagated", 2)] });
+        status["conditions"][0]["lastTransitionTime"] = json!(delivered);
+        let mut wd = deployment(&status);
+        wd.metadata.generation = Some(generation);
+        let readiness = of_deployment(&wd, wd.status.as_ref().unwrap(), false);
+        let (written, next) = written(&readiness, old, generation, seconds);
+        (written[0].reason.clone(), written, next)
+    };
+    // It was created at 0 and delivered at 30, after another wait.
+    let (delivered, left) = ("1970-01-01T00:00:30Z", |seconds| Next::After(Duration::from_secs(seconds)));
+    let (before, _) = written(&Readiness::incomplete(Verdict::no(Reason::NoClusterForCity, "words")), &[], 2, 0);
+    let (reason, begun, next) = judge(delivered, 2, &before, 31);
+    assert_eq!((&*reason, next), ("Pending", left(20)));
+    let (reason, same, next) = judge(delivered, 2, &begun, 50);
+    assert_eq!((&*reason, next), ("Pending", left(1)));
+    assert_eq!(same, begun, "nothing to write");
+    let (reason, silent, next) = judge(delivered, 2, &begun, 51);
+    assert_eq!((&*reason, types(&silent), next), ("CellNotReporting", vec!["Ready", "Reconciling"], Next::Await));
+    let (reason, still, _) = judge(delivered, 2, &silent, 900);
+    assert_eq!((&*reason, &still), ("CellNotReporting", &silent));
+    // A change gets a grace of its own.
+    let (reason, changed, next) = judge(delivered, 3, &silent, 900);
+    assert_eq!((&*reason, next), ("Pending", left(20)));
+    let (reason, ..) = judge(delivered, 3, &changed, 920);
+    assert_eq!(reason, "CellNotReporting");
+    // It waited for its delivery under the same reason.
+    let (reason, ..) = judge("1970-01-01T00:15:00Z", 2, &begun, 901);
+    assert_eq!(reason, "Pending");
+    let undelivered = deployment(&json!({ "conditions": [] }));
+    assert_eq!(of_deployment(&undelivered, undelivered.status.as_ref().unwrap(), false).actor, Actor::Platform);
 }
 
 #[test]
