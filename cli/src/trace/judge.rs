@@ -435,7 +435,10 @@ fn text(link: Link, way: &Way, deployment: &Deployment, facts: &Facts) -> (bool,
         },
         Link::Cell => cell(way, deployment, facts),
         Link::Gates => gates(deployment),
-        Link::Instances => shown(format!("{} of {} ready", way.ready, way.desired)),
+        Link::Instances => {
+            let words = deployment.instances.found().and_then(|all| provider_words(all));
+            shown(format!("{} of {} ready{}", way.ready, way.desired, words.unwrap_or_default()))
+        }
         Link::Shown => match &deployment.instances {
             Seen::Found(all) => shown(format!("{} in the project", all.len())),
             seen => hidden(seen.hidden().unwrap_or_else(|| "none in the project".to_owned())),
@@ -495,6 +498,24 @@ fn gates(deployment: &Deployment) -> (bool, String) {
             (false, format!("{} of {} Instances wait for {names}", shut.len(), instances.len()))
         }
     }
+}
+
+/// Returns what the provider says of the first Instance that passed its gates and does not run. A reason of the provider's own has no
+/// rank among ours, so no other link shows it.
+fn provider_words(instances: &[Instance]) -> Option<String> {
+    let waits = |instance: &&Instance| open_gates(instance).is_empty() && !is_available(instance);
+    let instance = instances.iter().find(waits)?;
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let types = [condition::AVAILABLE, condition::PROGRAMMED];
+    let said = types.iter().filter_map(|type_| find(conditions, type_));
+    let said =
+        said.into_iter().find(|said| said.status != ConditionStatus::True && said.reason() != Reason::Pending)?;
+    Some(format!("; {}: {}: {}", instance.name_any(), said.reason, said.message))
+}
+
+fn is_available(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find(conditions, condition::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
 /// Returns the gates that an Instance still has.
