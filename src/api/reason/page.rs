@@ -27,9 +27,9 @@ up to the Workload. A rank of 0 means that the deployment runs, or that nothing 
 `waits_for` of `compute_federation_blocked_deployments`). `platform` is the team that runs the federation. `nobody` means that no
 person has to act.
 
-Commands have words in capitals, which you replace. `HUB`, `PROJECT`, `CELL` and `MANAGEMENT` are kubeconfigs: of Karmada, of the
-project, of the city's cell, and of the cluster where the management controllers run. A command without `--kubeconfig` is for the
-tenant in the project. `HUB_NAMESPACE` is `ns-` with the uid of the project's namespace. The hub and the cells use it.
+Commands have words in capitals, which you replace. `HUB`, `PROJECT`, `CELL` and `MANAGEMENT` are contexts of your kubeconfig: of
+Karmada, of the project, of the city's cell, and of the cluster where the management controllers run. A command without `--context`
+is for the tenant in the project. `HUB_NAMESPACE` is `ns-` with the uid of the project's namespace. The hub and the cells use it.
 ";
 
 /// A section: title, introduction, and the classes of its reasons.

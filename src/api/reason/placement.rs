@@ -14,7 +14,7 @@ pub(super) static NoMatchingLocations: Entry = Entry {
     effect: "The placement has no deployments. Other placements are not affected.",
     who: Who::Platform,
     steps: &[
-        "See the cities that are open to the project: `kubectl --kubeconfig PROJECT get locationbindings -o yaml`.",
+        "See the cities that are open to the project: `kubectl --context PROJECT get locationbindings -o yaml`.",
         "Open a city of the placement to the project with a LocationBinding. Or the tenant names a city that is open.",
     ],
     seen_in: REPORTED,
@@ -70,7 +70,7 @@ pub(super) static DeploymentForbidden: Entry = Entry {
     effect: RUNS_ON,
     who: Who::Platform,
     steps: &[
-        "Check the role of the manager: `kubectl --kubeconfig PROJECT get clusterroles,clusterrolebindings`.",
+        "Check the role of the manager: `kubectl --context PROJECT get clusterroles,clusterrolebindings`.",
         "Apply the role again: `config/components/controller_rbac`, or `config/overlays/project-access` in a Milo platform.",
     ],
     seen_in: REPORTED,
@@ -98,7 +98,7 @@ pub(super) static DeletionWaits: Entry = Entry {
     effect: "What runs in the cities runs on until its deployment is deleted.",
     who: Who::Platform,
     steps: &[
-        "Read what holds each deployment, in `Federated`: `kubectl --kubeconfig PROJECT -n NAMESPACE describe workloaddeployments`.",
+        "Read what holds each deployment, in `Federated`: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments`.",
         "Remove what the deployment names: a finalizer of another client, or an object that cannot be read.",
     ],
     seen_in: REPORTED,
