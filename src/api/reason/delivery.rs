@@ -236,14 +236,16 @@ pub(super) static InstancesNotShown: Entry = Entry {
 };
 
 pub(super) static ProjectRefused: Entry = Entry {
-    meaning: "The project's API server has refused the operator's writes for 20 s. The message quotes it, and names a webhook that \
-              does not answer.",
-    effect: "Running Instances are not affected. Statuses are not current, and changes of the Workload are not carried out.",
-    who: Who::Tenant,
+    meaning: "The project's API server, or a webhook that it calls, has failed the operator's writes for 20 s. The message names a \
+              webhook that does not answer. Nothing has judged the Workload.",
+    effect: "Running Instances are not affected. Statuses are not current, and changes of the Workload are not carried out. The \
+             operator retries.",
+    who: Who::Platform,
     steps: &[
-        "Read the message: `kubectl -n NAMESPACE describe workloads.compute.datumapis.com NAME`.",
-        "If it names a webhook, look at the webhook's configuration: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`.",
-        "Repair or remove that webhook, quota or policy. The operator continues by itself.",
+        "Read the message: `kubectl --context PROJECT -n NAMESPACE describe workloads.compute.datumapis.com NAME`.",
+        "If it names a webhook, look at the webhook's configuration: `kubectl --context PROJECT get validatingwebhookconfigurations,mutatingwebhookconfigurations`.",
+        "Repair that webhook. If it is the tenant's, the tenant repairs or removes it. The operator continues by itself.",
+        "If it names no webhook, ask the project's API server: `kubectl --context PROJECT get --raw /readyz`.",
     ],
     seen_in: REPORTED,
     alerts: &[],
