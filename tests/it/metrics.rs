@@ -39,7 +39,7 @@ use Provocation::{
 };
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 58] = [
+const METRICS: [(&str, Seen); 59] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -85,11 +85,12 @@ const METRICS: [(&str, Seen); 58] = [
     ("compute_deletions_paused", Elsewhere(include_str!("../long/restored.rs"))),
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
-    ("compute_federation_unready_clusters", Elsewhere(include_str!("../long/diagnosis.rs"))),
+    ("compute_federation_unready_clusters", Elsewhere(include_str!("../long/faults/delivery.rs"))),
     ("compute_federation_drains", Elsewhere(include_str!("../long/drains.rs"))),
     ("compute_federation_left_on_clusters", Elsewhere(include_str!("../long/left_on_clusters.rs"))),
     ("compute_federation_works_removed_total", Elsewhere(include_str!("../long/left_on_clusters.rs"))),
     ("compute_federation_blocked_deployments", Provoked(CityWithoutCluster)),
+    ("compute_waiting_objects", Provoked(CityWithoutCluster)),
     ("compute_federation_latency_seconds_count", Served),
     ("compute_certificate_expiration_timestamp_seconds", Elsewhere(include_str!("metrics_access.rs"))),
     ("compute_token_expiration_timestamp_seconds", Elsewhere(include_str!("credentials.rs"))),

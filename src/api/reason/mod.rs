@@ -52,6 +52,9 @@ pub enum WaitsFor {
     Tenant,
     /// The operators of the federation, as far as is known.
     Platform,
+    /// One project's API server, or a webhook that it calls. A webhook may be the tenant's. So no alert counts it, and a tenant
+    /// cannot call the platform's operators by a broken webhook.
+    Project,
 }
 
 impl WaitsFor {
@@ -60,6 +63,7 @@ impl WaitsFor {
         match self {
             Self::Tenant => "tenant",
             Self::Platform => "platform",
+            Self::Project => "project",
         }
     }
 }
@@ -475,8 +479,9 @@ reasons! {
 impl Reason {
     /// Returns the party that can resolve it: the tenant if the entry says so, else the platform.
     pub fn waits_for(&self) -> WaitsFor {
-        match self.entry() {
-            Some(Entry { who: Who::Tenant, .. }) => WaitsFor::Tenant,
+        match (self, self.entry()) {
+            (Self::ProjectRefused, _) => WaitsFor::Project,
+            (_, Some(Entry { who: Who::Tenant, .. })) => WaitsFor::Tenant,
             _ => WaitsFor::Platform,
         }
     }

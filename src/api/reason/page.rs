@@ -24,12 +24,12 @@ The condition's message says what is wrong and what to do. If several things are
 up to the Workload. A rank of 0 means that the deployment runs, or that nothing is wrong yet.
 
 **Who acts** is `tenant` for the owner of the Workload, or of an object that it refers to. Alerts leave such reasons out (label
-`waits_for` of `compute_federation_blocked_deployments`). `platform` is the team that runs the federation. `nobody` means that no
-person has to act.
+`waits_for` of `compute_federation_blocked_deployments`), and `ProjectRefused`. `platform` is the team that runs the federation.
+`nobody` means that no person has to act.
 
-Commands have words in capitals, which you replace. `HUB`, `PROJECT`, `CELL` and `MANAGEMENT` are kubeconfigs: of Karmada, of the
-project, of the city's cell, and of the cluster where the management controllers run. A command without `--kubeconfig` is for the
-tenant in the project. `HUB_NAMESPACE` is `ns-` with the uid of the project's namespace. The hub and the cells use it.
+Commands have words in capitals, which you replace. `HUB`, `PROJECT`, `CELL` and `MANAGEMENT` are contexts of your kubeconfig: of
+Karmada, of the project, of the city's cell, and of the cluster where the management controllers run. A command without `--context`
+is for the tenant in the project. `HUB_NAMESPACE` is `ns-` with the uid of the project's namespace. The hub and the cells use it.
 ";
 
 /// A section: title, introduction, and the classes of its reasons.

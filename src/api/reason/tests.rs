@@ -148,7 +148,10 @@ fn commands_use_known_placeholders_and_no_ambiguous_kind() {
             }
             let platform = entry.who != Who::Tenant && command.starts_with("kube");
             let is_tenants = ["kubectl -n NAMESPACE", "kubectl kustomize"].iter().any(|of| command.starts_with(of));
-            assert!(!platform || is_tenants || command.contains("--kubeconfig "), "{reason}: where? {command}");
+            assert!(
+                !platform || is_tenants || ["--context ", "--hub-context "].iter().any(|flag| command.contains(flag)),
+                "{reason}: where? {command}"
+            );
         }
     }
     assert!(seen > 100, "the reader of commands sees only {seen}: it is broken");

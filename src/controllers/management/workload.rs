@@ -140,7 +140,7 @@ impl WorkloadController {
 fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refusal {
     let cause = match (error, error.class()) {
         (_, Class::Forbidden) if error.is_of_terminating_namespace() => Cause::Passing { lasted: failing },
-        (_, Class::Forbidden) if error.is_denied() => Cause::Denied,
+        (_, Class::Forbidden | Class::Invalid) if error.is_denied() => Cause::Denied,
         (_, Class::Forbidden) => Cause::Forbidden,
         (_, Class::Invalid) => Cause::Invalid,
         (_, Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone) => {

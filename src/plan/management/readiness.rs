@@ -158,17 +158,42 @@ impl Instances {
     }
 }
 
+/// A cell's report on a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// No cell reports, or the report cannot be seen now.
+    Missing,
+    /// The cell reports the generation that it has observed. It may be an earlier one.
+    Dated,
+    /// The cell reports no generation, as early cells of the Go operator do. It is not known which change the report is about.
+    Undated,
+}
+
+impl Report {
+    /// Returns the kind of the report in the status of the copy. A definition's default is generation -1.
+    pub(super) fn of(copy: Option<&WorkloadDeploymentStatus>) -> Self {
+        match copy {
+            None => Self::Missing,
+            Some(report) => {
+                let has_own = report.observed_generation.is_some_and(|observed| observed >= 0);
+                let is_dated = report.observed_source_generation.is_some() || has_own;
+                if is_dated { Self::Dated } else { Self::Undated }
+            }
+        }
+    }
+}
+
 /// True if the status contains a cell's report on the present generation.
 fn has_observed(deployment: &WorkloadDeployment, status: &WorkloadDeploymentStatus) -> bool {
     let reported = find(&status.conditions, condition::AVAILABLE).is_some();
     reported && status.observed_generation.is_some() && status.observed_generation == deployment.metadata.generation
 }
 
-/// Judges a deployment by its status. `reported`: the status contains the report of a cell that can be seen now.
+/// Judges a deployment by its status. `report`: the report of the cell, as the copy shows it now.
 pub(super) fn of_deployment(
     deployment: &WorkloadDeployment,
     status: &WorkloadDeploymentStatus,
-    reported: bool,
+    report: Report,
 ) -> Readiness {
     let causes = CAUSES.iter().filter_map(|type_| find(&status.conditions, type_));
     let worst = causes.filter(|c| c.status != ConditionStatus::True).max_by_key(|c| c.reason().rank());
@@ -178,7 +203,7 @@ pub(super) fn of_deployment(
         let terminating = || Readiness::pending(Reason::Terminating, "it is being deleted");
         return readiness.unwrap_or_else(terminating).of_deletion();
     }
-    readiness.unwrap_or_else(|| of_counters(deployment, status, reported, federated))
+    readiness.unwrap_or_else(|| of_counters(deployment, status, report, federated))
 }
 
 /// Converts the cause that blocks a deployment. A cause of an earlier generation may be gone with the latest change, so the tenant
@@ -196,11 +221,17 @@ fn of_condition(cause: &Condition, generation: Option<i64>, federated: Option<&C
 fn of_counters(
     deployment: &WorkloadDeployment,
     status: &WorkloadDeploymentStatus,
-    reported: bool,
+    report: Report,
     federated: Option<&Condition>,
 ) -> Readiness {
-    if !reported || find(&status.conditions, condition::AVAILABLE).is_none() {
+    if report == Report::Missing || find(&status.conditions, condition::AVAILABLE).is_none() {
         return Readiness::unreported(federated, "its city has not reported yet");
+    }
+    // The counters may be those of an earlier template. Unknown is not ready, and the reader learns that waiting does not help.
+    if report == Report::Undated {
+        let text = "its city reports no generation, so it is not known whether the latest change has arrived. Running \
+                    instances are not affected. The cell has an early version of the Go operator: update it";
+        return Readiness::incomplete(Verdict::unknown(Reason::CellNotReporting, text));
     }
     if !has_observed(deployment, status) {
         return Readiness::unreported(federated, "its city has not reported on its latest change yet");
