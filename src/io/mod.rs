@@ -191,13 +191,15 @@ impl Error {
     }
 
     /// Returns the message of a failed write to the hub or a cell, for tenants. A problem of the object itself is reported in
-    /// full, because its author can fix it. Messages about this operator or about addresses of the platform go only to the log.
+    /// full, because its author can fix it. Messages about this operator or about addresses of the platform go only to the log. Of a
+    /// webhook that does not answer, the name is shown.
     pub fn words_for_tenants(&self) -> String {
         let words = self.to_string();
         match self.class() {
             // An RBAC message names the account that lacks a permission.
             Class::Forbidden if words.contains("User \"") => "this operator lacks the permission".to_owned(),
-            Class::Unauthenticated | Class::Retry => self.outline(),
+            Class::Retry => self.outline_with_webhook(),
+            Class::Unauthenticated => self.outline(),
             _ => words,
         }
     }
@@ -205,10 +207,18 @@ impl Error {
     /// Returns the message of a failed write to a project's own API server, for the project. Its owners read the message in full.
     /// Of a webhook that does not answer or fails, they read only the name: its address may belong to the platform.
     pub fn words_in_project(&self) -> String {
-        match (self.class(), self.webhook()) {
-            (Class::Retry, Some((what, webhook))) => format!("{}: {what} {webhook:?}", self.outline()),
-            (Class::Retry, None) => self.outline(),
-            _ => self.to_string(),
+        if self.class() == Class::Retry { self.outline_with_webhook() } else { self.to_string() }
+    }
+
+    /// True if an admission webhook failed, and the API server itself answers.
+    pub fn is_of_webhook(&self) -> bool {
+        self.webhook().is_some()
+    }
+
+    fn outline_with_webhook(&self) -> String {
+        match self.webhook() {
+            Some((what, webhook)) => format!("{}: {what} {webhook:?}", self.outline()),
+            None => self.outline(),
         }
     }
 
@@ -373,9 +383,12 @@ mod tests {
         };
         let denied = r#"workloaddeployments is forbidden: User "system:serviceaccount:c:m" cannot patch resource"#;
         let away = "failed calling webhook: Post \"https://karmada-webhook.svc:443\": dial tcp 10.0.0.7:443: refused";
+        let named = r#"failed calling webhook "guard.example.com": dial tcp 10.0.0.7:443: refused"#;
+        assert!(api(500, named).is_of_webhook() && !api(503, "not ready").is_of_webhook());
         for (error, words) in [
             (api(403, denied), "this operator lacks the permission"),
             (api(500, away), "it answers with HTTP 500"),
+            (api(500, named), r#"it answers with HTTP 500: failed calling webhook "guard.example.com""#),
             (api(401, "Unauthorized"), "it does not accept this operator's credentials"),
             (api(422, "spec.x: too long"), "apply WorkloadDeployment ns-1/web in hub: spec.x: too long"),
             (api(403, "exceeded quota: small"), "apply WorkloadDeployment ns-1/web in hub: exceeded quota: small"),

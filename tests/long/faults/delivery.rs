@@ -1,6 +1,7 @@
 //! Faults between the project and the city: labels, taints, policies, dependencies, clusters.
 
 use kube::{Client, ResourceExt};
+use kubectl_compute::exit::Exit;
 use serde_json::{Value, json};
 use testbed::bed::bind_location;
 use tokio::time::Instant;
@@ -300,7 +301,8 @@ async fn drain_waits(stage: &Stage) {
     }
     let name = stage.start("drained", "ord").await;
     ready(&stage.world, &stage.ns, "drained", 1).await;
-    stage.follow("CityLabelLost", 2, &[("CLUSTER", "cell-ord")]).await;
+    let (exit, text) = stage.asker.ask(&stage.ns, &["cell", "drain", "cell-ord"]).await;
+    assert!(exit == Exit::Platform && text.contains("no other Cluster has the label of ord"), "{text}");
     let told = stage.federated(&name, "DrainWaiting").await;
     assert!(told.contains("cell-ord"), "{told}");
     stage.says(("Workload", "drained"), "Ready", "ReplicasAvailable").await;

@@ -12,13 +12,14 @@ mod planes;
 use std::{fs, process::Stdio, time::Duration};
 
 use compute_operator::api::reason::Reason;
+use kubectl_compute::exit::Exit;
 use serde_json::{Value, json};
 use testbed::{binaries, pki::User};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
     common::{
-        World, apply,
+        PATIENCE, World, apply,
         beds::{Lent, Wish, alone},
         command::{Asker, SecurePort},
         condition, delete, eventually, get, list, path, promised, ready, template, workload,
@@ -84,9 +85,13 @@ impl Stage {
     }
 
     /// Waits until a condition of an object of the project has this reason. Returns its message.
-    async fn says(&self, (kind, name): (&str, &str), type_: &str, reason: &str) -> String {
+    async fn says(&self, object: (&str, &str), type_: &str, reason: &str) -> String {
         let slow = reason == "ClusterNotReady" && self.world.bed.stand_in().is_none();
         let within = promised(if slow { KARMADA_NAMES_WITHIN } else { NAMED_WITHIN });
+        self.says_within(within, object, type_, reason).await
+    }
+
+    async fn says_within(&self, within: Duration, (kind, name): (&str, &str), type_: &str, reason: &str) -> String {
         let began = Instant::now();
         loop {
             let told = match get(&self.world.project, kind, &self.ns, name).await {
@@ -157,6 +162,13 @@ impl Stage {
         // The planes are contexts of one kubeconfig here.
         let filled = filled.replace("--kubeconfig ", "--context ");
         eprintln!("  {filled}");
+        if let Some(words) = filled.strip_prefix("kubectl compute ") {
+            // The context of the hub is given already.
+            let words = words.replace(&format!(" --hub-context {}", self.world.bed.hub.name()), "");
+            let (exit, text) = self.asker.ask(&self.ns, &words.split(' ').collect::<Vec<_>>()).await;
+            assert!([Exit::Well, Exit::InProgress].contains(&exit), "{filled}: {exit:?} {text}");
+            return;
+        }
         let kubectl = binaries::find_with_kubectl(&|_| ()).unwrap();
         let run = Command::new("sh")
             .args(["-c", &filled])
@@ -196,7 +208,8 @@ impl Stage {
 
     /// Asserts that the Workload becomes ready in time, and deletes it.
     async fn mended(&self, workload: &str) {
-        self.says(("Workload", workload), "Ready", "ReplicasAvailable").await;
+        // A write that was refused for long is repeated after a pause as long.
+        self.says_within(PATIENCE, ("Workload", workload), "Ready", "ReplicasAvailable").await;
         self.end(workload).await;
     }
 

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::Stage;
 use crate::common::{
-    RUNTIME, api, apply, beds::Wish, deployment, eventually, get, merge, ready, refusal::WebhookAway, template,
+    RUNTIME, api, apply, beds::Wish, condition, deployment, eventually, get, merge, ready, refusal::WebhookAway,
+    template,
 };
 
 const GROUP: &str = "compute.datumapis.com";
@@ -110,8 +111,14 @@ async fn hub_namespace_terminating(stage: &Stage) {
         if namespace.metadata.deletion_timestamp.is_some() { Ok(()) } else { Err("protected".to_owned()) }
     })
     .await;
-    let told = stage.named(("WorkloadDeployment", &name), "HubNamespaceTerminating").await;
-    assert!(told.contains("example.com/hold"), "{told}");
+    stage.named(("WorkloadDeployment", &name), "HubNamespaceTerminating").await;
+    // The namespace says it a moment later, and is asked once a minute.
+    eventually("the message names what holds it", || async {
+        let found = get(&stage.world.project, "WorkloadDeployment", &stage.ns, &name).await.ok_or("gone")?;
+        let told = condition(&found, "Ready");
+        if told["message"].to_string().contains("example.com/hold") { Ok(()) } else { Err(told.to_string()) }
+    })
+    .await;
     stage.follow("HubNamespaceTerminating", 1, &[]).await;
     merge(&stage.world.hub, "ConfigMap", &stage.hub, "thing", json!({ "metadata": { "finalizers": null } })).await;
     stage.mended("terminating").await;

@@ -299,6 +299,8 @@ impl Federator {
                 return Some((Cause::CopyHeld, words, waited));
             }
             (_, Class::Conflict) if !lasts => return None,
+            // The hub answers. Only its webhook does not.
+            (_, Class::Retry) if error.is_of_webhook() => Cause::Refused,
             (_, Class::Retry | Class::Unauthenticated) => Cause::Unavailable,
             (_, Class::Forbidden | Class::Invalid | Class::Gone | Class::Conflict) => Cause::Refused,
         };
