@@ -122,7 +122,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 52] = [
+const RUN: [(&str, By); 53] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -137,6 +137,7 @@ const RUN: [(&str, By); 52] = [
     ("cargo testbed sbom", Hand(TESTBED, "Sbom")),
     ("cargo testbed status", Hand(TESTBED, "Status")),
     ("cargo testbed up", Hand(TESTBED, "Up")),
+    ("kubectl --context PROJECT get cwl -A -o json", File("tests/tree/stored.rs", "command_of_the_page")),
     (
         "kubectl --context DFW -n compute-system delete secret compute-cell-federation-kubeconfig",
         File(CHECK, "delete(&world.dfw, \"Secret\", NS, SECRET)"),

@@ -29,7 +29,7 @@ pub(super) static Resolving: Entry = Entry {
 };
 
 pub(super) static AwaitingPropagation: Entry = Entry {
-    meaning: "The copies are on their way to the cell. If this lasts, the message says why. An Instance keeps the first message of \
+    meaning: "The copies have not arrived on the cell yet. If this lasts, the message says why. An Instance keeps the first message of \
               this reason. The WorkloadDeployment has the current one.",
     effect: "Running Instances keep their data. New Instances wait.",
     who: Who::Nobody,
@@ -49,7 +49,7 @@ pub(super) static AwaitingPropagation: Entry = Entry {
 };
 
 pub(super) static ReferencedDataNotReady: Entry = Entry {
-    meaning: "The copies are on their way to the cell. The Go operator wrote this reason.",
+    meaning: "The copies have not arrived on the cell yet. The Go operator wrote this reason.",
     effect: "Running Instances keep their data. New Instances wait.",
     who: Who::Nobody,
     steps: &[],

@@ -22,7 +22,7 @@ pub(super) static NoClusterForCity: Entry = Entry {
         "List the Clusters with their cities: `kubectl --context HUB get clusters -L topology.datum.net/city-code`.",
         "Give the city's Cluster its label: `kubectl --context HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
         "If the city has no Cluster yet, join one to Karmada. Then join it to the operator: `kubectl compute cell join CLUSTER --city CITY --hub-context HUB --cell-context CLUSTER=CELL`.",
-        "If the city does not exist, close it with its LocationBinding in the project, or ask the owner of the Workload to remove it from the placement.",
+        "If the city does not exist, delete its LocationBinding in the project. Or ask the owner of the Workload to remove the city.",
     ],
     seen_in: REPORTED,
     alerts: BLOCKED,
@@ -31,11 +31,11 @@ pub(super) static NoClusterForCity: Entry = Entry {
 
 pub(super) static ClusterNotReady: Entry = Entry {
     meaning: "The city's cluster does not answer Karmada.",
-    effect: "Nothing is evicted. A cell that is only cut off runs on. Its statuses are the last known ones, and readiness \
+    effect: "Nothing is evicted. A cell that only lacks its connection keeps its Instances. Its statuses are the last known ones, and readiness \
              becomes `Unknown` after two minutes. Changes wait.",
     who: Who::Platform,
     steps: &[
-        "Find the Cluster and Karmada's words: `kubectl --context HUB describe cluster CLUSTER`.",
+        "Read Karmada's message on the Cluster: `kubectl --context HUB describe cluster CLUSTER`.",
         "Repair the cell, or its connection to the hub. Once it answers, everything continues by itself.",
         "If the cell does not come back, give another Cluster the label: `kubectl --context HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
         "Then mark the dead Cluster, only if nothing runs there any more: `kubectl compute cell dead CLUSTER --hub-context HUB --yes`.",
@@ -106,7 +106,7 @@ pub(super) static NotScheduled: Entry = Entry {
 pub(super) static NotApplied: Entry = Entry {
     meaning: "The cluster refused the object, or has not got the last change. The message quotes the cluster. For a ConfigMap or \
               Secret the message names the ResourceBinding that quotes the cluster, because the quote may contain a value.",
-    effect: "The cluster keeps the object as it was before the last change, or does not have it. What runs there runs on.",
+    effect: "The cluster keeps the object as it was before the last change, or does not have it. Running Instances are not affected.",
     who: Who::Platform,
     steps: &[
         "Read what the cluster answered: `kubectl --context HUB -n HUB_NAMESPACE get resourcebindings -o yaml`.",
@@ -287,7 +287,7 @@ pub(super) static HubCopyHeld: Entry = Entry {
     meaning: "Another client's finalizers hold the copy on the hub. Or the copy lost its label \
               `meta.datumapis.com/upstream-namespace`, or cannot be read. The message says which. The Event is also on a copy that \
               cannot be deleted: of a ConfigMap or Secret, or of a deployment whose namespace is gone.",
-    effect: "The copy is what runs in the city, so it runs on until the copy is gone. A deletion waits, and so does a recreation.",
+    effect: "Instances run until the copy is deleted. A deletion waits, and so does a recreation.",
     who: Who::Platform,
     steps: &[
         "See the finalizers of the copy: `kubectl --context HUB -n HUB_NAMESPACE get workloaddeployments NAME -o yaml`.",

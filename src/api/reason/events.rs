@@ -86,7 +86,7 @@ pub(super) static AwaitingCompanions: Entry = Entry {
 
 pub(super) static Stranded: Entry = Entry {
     meaning: "A hub namespace holds objects of a project or namespace that does not exist.",
-    effect: "What runs in the cells runs on. The namespace is removed after `cleanup.strandedGraceSeconds`.",
+    effect: "Running Instances are not affected. The namespace is removed after `cleanup.strandedGraceSeconds`.",
     who: Who::Platform,
     steps: &[
         "See the project in the labels: `kubectl --context HUB get namespaces -L meta.datumapis.com/upstream-cluster-name,meta.datumapis.com/upstream-namespace`.",
@@ -287,7 +287,7 @@ pub(super) static FieldsTakenOver: Entry = Entry {
     meaning: "The operator took over fields of a spec from another field manager (the Go operator, a person).",
     effect: "The operator removes fields that the Workload no longer sets. Running Instances are not affected by the take-over.",
     who: Who::Nobody,
-    steps: &["If a person changed the object by hand, change the Workload instead."],
+    steps: &["If a person changed the object, change the Workload instead."],
     seen_in: &[Seen::event("WorkloadDeployment"), Seen::event("Instance")],
     alerts: &[],
     runbook: Some("migration.md#field-owners"),

@@ -43,7 +43,7 @@ pub(super) static InvalidPlacement: Entry = Entry {
 };
 
 pub(super) static LimitExceeded: Entry = Entry {
-    meaning: "The Workload, or a deployment made by hand, is over a limit. The message names the limit and the value.",
+    meaning: "The Workload, or a deployment without a Workload, is over a limit. The message names the limit and the value.",
     effect: "Nothing is created or changed. Running Instances are kept.",
     who: Who::Tenant,
     steps: &[
@@ -103,7 +103,7 @@ pub(super) static DeploymentDenied: Entry = Entry {
 pub(super) static DeletionWaits: Entry = Entry {
     meaning: "The Workload is being deleted, and its deployments are held. The message names them with their finalizers, or those \
               that cannot be read.",
-    effect: "What runs in the cities runs on until its deployment is deleted.",
+    effect: "Instances run until their deployment is deleted.",
     who: Who::Platform,
     steps: &[
         "Read what holds each deployment, in `Federated`: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments`.",

@@ -164,7 +164,7 @@ pub(super) static QuotaClaimHeld: Entry = Entry {
         "Find the holder: `kubectl --context PROJECT -n NAMESPACE get resourceclaims -L compute.datumapis.com/source-cluster,compute.datumapis.com/cell-uid`.",
         "If the holder is alive, wait until it deletes its Instance.",
         "If the holder is gone, delete its Cluster, or mark it: `kubectl compute cell dead CLUSTER --hub-context HUB --yes`. Management hands the Instance's record to the new cell, and then frees the claim once (`ClaimFreed`).",
-        "Delete any other claim by hand: `kubectl --context PROJECT -n NAMESPACE delete resourceclaim NAME`.",
+        "Delete any other claim yourself: `kubectl --context PROJECT -n NAMESPACE delete resourceclaim NAME`.",
     ],
     seen_in: REPORTED,
     alerts: &["ComputeDeploymentsBlocked"],
