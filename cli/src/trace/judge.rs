@@ -29,7 +29,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Deployment, Facts};
-use crate::{exit::Exit, screen::Mark, seen::Seen};
+use crate::{exit::Exit, planes::Contexts, screen::Mark, seen::Seen};
 
 /// A link of the way from the project to the cell and back, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -175,6 +175,9 @@ pub struct Trace {
     pub time: Timestamp,
     /// Context of the project.
     pub context: String,
+    /// Contexts of hub and cells.
+    #[serde(default, skip_serializing_if = "Contexts::is_empty")]
+    pub contexts: Contexts,
     /// Namespace in the project.
     pub namespace: String,
     /// Name of the Workload.
@@ -220,6 +223,7 @@ impl Trace {
         Self {
             time: facts.now,
             context: facts.context.clone(),
+            contexts: facts.contexts.clone(),
             namespace: facts.namespace.clone(),
             workload: facts.name.clone(),
             generation,
