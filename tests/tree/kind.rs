@@ -245,7 +245,7 @@ fn cells_are_brought_to(overlay: &str) -> Vec<String> {
     let brought = ["dfw", "ord"].into_iter().flat_map(|city| {
         [
             to(city, &format!("kustomize e2e/kind/overlays/{overlay}")),
-            to(city, &format!("apply --server-side --force-conflicts --filename - << Manager of {city}: {overlay}")),
+            to(city, &format!("apply --server-side --filename - << Manager of {city}: {overlay}")),
             to(city, &manager("restart")),
         ]
     });
@@ -266,11 +266,11 @@ fn of_run() -> Vec<String> {
         suite("networks"),
         cells_are_brought_to("cell"),
         vec![
-            format!("{project} apply --server-side --force-conflicts --filename - << "),
-            format!("{project} apply --server-side --force-conflicts --filename - << "),
+            format!("{project} apply --server-side --filename - << "),
+            format!("{project} apply --server-side --filename - << "),
             format!("{project} --namespace compute-system get secret compute-webhook-cert "),
             format!("{project} kustomize config/base/webhook"),
-            format!("{project} apply --server-side --force-conflicts --filename - << clientConfig:"),
+            format!("{project} apply --server-side --filename - << clientConfig:"),
         ],
         suite("admission"),
         vec![ENDS.to_owned()],

@@ -144,7 +144,7 @@ const RUN: [(&str, By); 53] = [
     ),
     ("kubectl --context HUB -n compute-system create token compute-cell-NAME", File(OVERLAYS, "compute-cell-{city}")),
     ("kubectl --context HUB -n compute-system create token compute-manager", File(OVERLAYS, "compute-manager\", None")),
-    ("kubectl --context HUB apply --server-side --force-conflicts --filename -", File(OVERLAYS, "\"hub-cell\"")),
+    ("kubectl --context HUB apply --server-side --filename -", File(OVERLAYS, "\"hub-cell\"")),
     ("kubectl compute completion bash", File("cli/src/generate.rs", "completion_of_each_shell_knows_the_commands")),
     ("kubectl compute events", File(VIEWS, "[\"events\"")),
     ("kubectl compute explain", File("cli/src/explain.rs", "find(\"notscheduled\")")),
