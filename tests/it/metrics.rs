@@ -7,7 +7,7 @@ use crate::common::{
     beds::{Lent, Wish, alone},
     delete, eventually,
     example_app::{SWEEPS, secret, using},
-    merge, ready, template, workload,
+    get, merge, ready, template, workload,
 };
 use serde_json::json;
 use testbed::{bed::bind_location, neighbours::Reach};
@@ -286,7 +286,15 @@ impl Stage {
             LabelLost => label(world, Some("dfw")).await,
             QuotaAway => world.bed.milo.as_ref().unwrap().set("single", Reach::Served),
             Stranger => delete(&world.hub, "Instance", &self.hub, "stranger").await,
-            CityWithoutCluster => delete(&world.project, "Workload", &self.ns, "nowhere").await,
+            CityWithoutCluster => {
+                delete(&world.project, "Workload", &self.ns, "nowhere").await;
+                // It is provoked again, and an object that is being deleted would not stay.
+                eventually("the Workload is gone", || async {
+                    let left = get(&world.project, "Workload", &self.ns, "nowhere").await;
+                    left.map_or(Ok(()), |_| Err("not yet".to_owned()))
+                })
+                .await;
+            }
             BindingTaken | BindingWithoutCompanion | LastUserGone => {}
         }
     }
