@@ -267,15 +267,14 @@ pub(super) fn conditions(
     let Readiness { status, reason, missing, actor } = readiness;
     let began = began(*actor, old, generation);
     let left = grace.saturating_sub(began.map_or(Duration::ZERO, |began| began.waited(*actor, now)));
-    let (type_, next) = match actor {
-        Actor::Nobody => (None, Next::Await),
-        Actor::Platform => (Some(condition::RECONCILING), Next::Await),
-        Actor::Cell(_) if left.is_zero() => (Some(condition::RECONCILING), Next::Await),
-        Actor::Cell(_) => (Some(condition::RECONCILING), Next::After(left)),
-        Actor::OverdueTenant => (Some(condition::STALLED), Next::Await),
-        Actor::Tenant if left.is_zero() => (Some(condition::STALLED), Next::Await),
-        Actor::Tenant => (Some(condition::RECONCILING), Next::After(left)),
+    let type_ = match actor {
+        Actor::Nobody => None,
+        Actor::OverdueTenant => Some(condition::STALLED),
+        Actor::Tenant if left.is_zero() => Some(condition::STALLED),
+        Actor::Platform | Actor::Cell(_) | Actor::Tenant => Some(condition::RECONCILING),
     };
+    let has_grace = matches!(actor, Actor::Cell(_) | Actor::Tenant) && !left.is_zero();
+    let next = if has_grace { Next::After(left) } else { Next::Await };
     let is_silent = matches!(actor, Actor::Cell(_)) && left.is_zero();
     let reason = if is_silent { &Reason::CellNotReporting } else { reason };
     let mut message = format!("{} of {} Instances are ready", instances.ready, instances.wanted);
@@ -321,18 +320,14 @@ fn began(actor: Actor, old: &[Condition], generation: Option<i64>) -> Option<Beg
     let present = |type_: &str| find(old, type_).filter(|c| c.observed_generation == generation);
     let reconciling = present(condition::RECONCILING);
     let recorded = |c: &Condition, stalled| Began { at: c.last_transition_time.0, stalled };
-    match actor {
-        Actor::Cell(_) => {
-            let same = |c: &&Condition| matches!(c.reason(), Reason::Pending | Reason::CellNotReporting);
-            reconciling.filter(same).map(|c| recorded(c, false))
-        }
-        _ => {
-            let is_known = present(condition::READY).is_some_and(|ready| ready.status == ConditionStatus::False);
-            let stalled = present(condition::STALLED).map(|c| recorded(c, true));
-            let waiting = reconciling.filter(|c| is_known && is_of_tenant(&c.reason()));
-            stalled.or_else(|| waiting.map(|c| recorded(c, false)))
-        }
+    if matches!(actor, Actor::Cell(_)) {
+        let same = |c: &&Condition| matches!(c.reason(), Reason::Pending | Reason::CellNotReporting);
+        return reconciling.filter(same).map(|c| recorded(c, false));
     }
+    let is_known = present(condition::READY).is_some_and(|ready| ready.status == ConditionStatus::False);
+    let stalled = present(condition::STALLED).map(|c| recorded(c, true));
+    let waiting = reconciling.filter(|c| is_known && is_of_tenant(&c.reason()));
+    stalled.or_else(|| waiting.map(|c| recorded(c, false)))
 }
 
 /// True if these conditions say that the tenant has to act.
