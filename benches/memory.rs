@@ -8,14 +8,14 @@
 //!   copy and its binding
 //!
 //! It also measures scrapes. First it encodes the metrics of a cell with 200 namespaces and 10,000 deployments. Later it measures
-//! a scrape of the manager with its deployments, as Prometheus does it.
+//! a scrape of the manager with its deployments, as Prometheus does it, and `kubectl compute trace` of one of them.
 //!
 //! It ends with code 1 and a message if a value exceeds the limits at the top of this file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
-use std::{process::ExitCode, time::Duration};
+use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use common::{count, create, deployment, made::Made, manager, memory, namespace, resource, secret, wait};
 use compute_operator::metrics::Metrics;
@@ -41,6 +41,11 @@ const FEW: usize = 1_000;
 const ALL: (usize, usize) = (10_000, 64 << 10);
 /// Longest scrape, in milliseconds.
 const SCRAPE: f64 = 5.0;
+
+/// Number of traces for the median.
+const TRACES: usize = 9;
+/// Longest trace, in milliseconds.
+const TRACE: f64 = 1000.0;
 
 /// Exceeded limits, one sentence each.
 #[derive(Default)]
@@ -114,6 +119,9 @@ async fn measure(over: &mut Over) {
     let took = median(scrapes);
     println!("and a scrape takes {took:.1} ms");
     over.scrape("the manager", took);
+    let took = trace(&bed).await;
+    println!("and a trace of one of them takes {took:.1} ms");
+    over.add(took >= TRACE, || format!("A trace takes {took:.1} ms, which is to be less than {TRACE} ms."));
     drop(operator);
     if unrelated == 0 {
         return;
@@ -169,6 +177,40 @@ fn scrape() -> f64 {
     let took = median(took);
     println!("metrics of 200 namespaces with 10,000 deployments: {took:.1} ms");
     took
+}
+
+/// Returns the median time of a trace over all planes, in milliseconds.
+async fn trace(bed: &Testbed) -> f64 {
+    let (kubeconfig, cell) = (bed.contexts().unwrap().display().to_string(), bed.cell("dfw").unwrap().name());
+    let (plane, hub) = (format!("cell-dfw={cell}"), bed.hub.name());
+    let args = [
+        "kubectl-compute",
+        "--kubeconfig",
+        &kubeconfig,
+        "--namespace",
+        common::NAMESPACE,
+        "--hub-context",
+        hub,
+        "--cell-context",
+        &plane,
+        "trace",
+        "wd/storefront-0-main-dfw",
+    ];
+    let args = args.map(OsString::from);
+    let mut took = Vec::new();
+    for _ in 0..TRACES {
+        let args = args.clone();
+        let traced = tokio::task::spawn_blocking(move || {
+            let (mut out, mut problems) = (Vec::new(), Vec::new());
+            let began = Instant::now();
+            kubectl_compute::start(args, &mut out, &mut problems);
+            let text = String::from_utf8([out, problems].concat()).unwrap();
+            assert!(text.contains("storefront-0-main-dfw") && text.contains("cell ✔"), "{text}");
+            began.elapsed()
+        });
+        took.push(traced.await.unwrap());
+    }
+    median(took)
 }
 
 /// Returns the median in milliseconds.

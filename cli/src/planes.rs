@@ -7,6 +7,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{exit::Exit, flags::Global, seen::words};
 
 /// Clients of the control planes that a command reads.
@@ -19,8 +21,28 @@ pub struct Planes {
     pub project: Client,
     /// The hub, if its context is known.
     pub hub: Option<Client>,
+    /// The contexts of hub and cells.
+    pub contexts: Contexts,
     hub_config: Option<Config>,
     cells: BTreeMap<String, Client>,
+}
+
+/// Names of contexts that the user gave, for the commands that a screen proposes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contexts {
+    /// Context of the hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<String>,
+    /// Contexts of cells, by Cluster.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cells: BTreeMap<String, String>,
+}
+
+impl Contexts {
+    /// True if the user gave none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Reads the kubeconfig that the flags name.
@@ -79,7 +101,9 @@ impl Planes {
             cells.insert(cluster.clone(), client(config_of(name).await?)?);
         }
         let hub = hub_config.clone().map(client).transpose()?;
-        Ok(Self { context, namespace, project: client(project)?, hub, hub_config, cells })
+        let contexts =
+            Contexts { hub: flags.hub_context.clone(), cells: flags.cell_contexts.iter().cloned().collect() };
+        Ok(Self { context, namespace, project: client(project)?, hub, contexts, hub_config, cells })
     }
 
     /// Returns the settings of the hub, if its context is known.

@@ -36,3 +36,30 @@ fn missing_kubeconfig_is_named() {
     let text = String::from_utf8(failed.stderr).unwrap();
     assert!(text.starts_with("error: the kubeconfig cannot be read") && text.lines().count() == 1, "{text}");
 }
+
+#[test]
+fn contexts_are_found_in_every_file_of_kubeconfig() {
+    let folder = std::env::temp_dir().join(format!("kubeconfigs-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let files = ["project", "hub", "cell"].map(|name| {
+        let file = folder.join(name);
+        let text = format!(
+            "{{ apiVersion: v1, kind: Config, current-context: {name}, users: [{{ name: {name}, user: {{ token: t }} }}], \
+             clusters: [{{ name: {name}, cluster: {{ server: \"https://127.0.0.1:1\" }} }}], \
+             contexts: [{{ name: {name}, context: {{ cluster: {name}, user: {name} }} }}] }}"
+        );
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    });
+    let join = |files: &[String]| {
+        let args = "cell join dfw-1 --city dfw --hub-context hub --cell-context dfw-1=cell".split(' ');
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-compute"));
+        let refused = command.args(args).env("KUBECONFIG", files.join(":")).output().unwrap();
+        String::from_utf8(refused.stderr).unwrap()
+    };
+    let asked = join(&files);
+    assert!(asked.starts_with("error: hub: Clusters: "), "the hub is asked, and does not answer: {asked}");
+    let unknown = join(&files[..2]);
+    assert!(unknown.starts_with("error: context cell cannot be used"), "{unknown}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -68,11 +68,16 @@ const TEMPLATE: &str = "/properties/spec/properties/template/properties/spec";
 
 /// Removes what the derive macros add without a meaning, from a schema and all schemas in it.
 ///
+/// Line breaks of doc comments are removed from descriptions: `kubectl explain` breaks lines itself.
+///
 /// No field has a meaning for null, so none is nullable. The API server then removes a null, as if the field were absent. The
 /// types of a number or string are stated by `x-kubernetes-int-or-string`. Bounds are whole numbers.
 fn clean(schema: &mut Value) {
     let Some(parts) = schema.as_object_mut() else { return };
     parts.remove("nullable");
+    if let Some(text) = parts.get("description").and_then(Value::as_str).map(joined) {
+        parts.insert("description".to_owned(), json!(text));
+    }
     if parts.get("x-kubernetes-int-or-string").is_some() {
         parts.remove("anyOf");
     }
@@ -86,6 +91,27 @@ fn clean(schema: &mut Value) {
     for part in ["items", "additionalProperties"] {
         parts.get_mut(part).into_iter().for_each(clean);
     }
+}
+
+/// Returns a description with each paragraph in one line. An item of a list keeps its own line.
+fn joined(text: &str) -> String {
+    let is_item = |line: &str| {
+        let marker = line.split_once(' ').map_or(line, |(marker, _)| marker);
+        let number = marker.strip_suffix('.').unwrap_or_default();
+        ["-", "*"].contains(&marker) || !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let mut joined = String::new();
+    for line in text.lines().map(str::trim) {
+        if line.is_empty() {
+            joined.push_str("\n\n");
+        } else if joined.is_empty() || joined.ends_with('\n') {
+            joined.push_str(line);
+        } else {
+            joined.push(if is_item(line) { '\n' } else { ' ' });
+            joined.push_str(line);
+        }
+    }
+    joined.trim_end().to_owned()
 }
 
 /// Adds every counter to `required`. Each has the default 0, so the API server fills in a missing one.
@@ -173,5 +199,49 @@ fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
         let path = format!("{path}.{name}");
         walk(below, &path, found);
         found.insert(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraph_becomes_one_line_and_lists_keep_theirs() {
+        for (text, line) in [
+            ("One\nparagraph.", "One paragraph."),
+            ("First\nline.\n\nSecond\n  paragraph.\n", "First line.\n\nSecond paragraph."),
+            ("Either:\n- a\n  long one\n- b", "Either:\n- a long one\n- b"),
+            ("In order:\n1. a\n2. b", "In order:\n1. a\n2. b"),
+            ("At most\n100 cities.", "At most 100 cities."),
+            ("", ""),
+        ] {
+            assert_eq!(joined(text), line);
+        }
+    }
+
+    #[test]
+    fn definitions_have_no_description_with_broken_lines() {
+        fn broken(schema: &Value, found: &mut Vec<String>) {
+            if let Some(text) = schema["description"].as_str().filter(|text| *text != joined(text)) {
+                found.push(text.to_owned());
+            }
+            let parts = schema["properties"].as_object().into_iter().flatten().map(|(_, part)| part);
+            parts.chain([&schema["items"], &schema["additionalProperties"]]).for_each(|part| {
+                if part.is_object() {
+                    broken(part, found);
+                }
+            });
+        }
+        let mut seen = 0;
+        for (name, text) in definitions().unwrap() {
+            let crd: Value = serde_saphyr::from_str(&text).unwrap();
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            seen += schema.to_string().matches("\"description\":\"").count();
+            let mut found = Vec::new();
+            broken(schema, &mut found);
+            assert!(found.is_empty(), "{name}: {found:?}");
+        }
+        assert!(seen > 100, "the reader sees only {seen} descriptions");
     }
 }

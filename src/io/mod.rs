@@ -137,11 +137,16 @@ impl Error {
     }
 
     /// True if admission denied the request: a quota, a webhook, a policy, or a terminating namespace. False if a permission is
-    /// missing. More permissions would not help.
+    /// missing. More permissions would not help. Webhooks and policies choose the code of their answer. One that answers with a
+    /// server error has not judged the object: that is no denial.
     pub fn is_denied(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         let kube::Error::Api(status) = source.as_ref() else { return false };
-        status.code == 403 && (self.is_of_terminating_namespace() || is_of_admission(&status.message))
+        match status.code {
+            403 => self.is_of_terminating_namespace() || is_of_admission(&status.message),
+            400 | 413 | 422 => is_of_rule(&status.message),
+            _ => false,
+        }
     }
 
     /// True if the requested version, or the rest of a list, has expired on the server.
@@ -186,35 +191,47 @@ impl Error {
     }
 
     /// Returns the message of a failed write to the hub or a cell, for tenants. A problem of the object itself is reported in
-    /// full, because its author can fix it. Messages about this operator or about addresses of the platform go only to the log.
+    /// full, because its author can fix it. Messages about this operator or about addresses of the platform go only to the log. Of a
+    /// webhook that does not answer, the name is shown.
     pub fn words_for_tenants(&self) -> String {
         let words = self.to_string();
         match self.class() {
             // An RBAC message names the account that lacks a permission.
             Class::Forbidden if words.contains("User \"") => "this operator lacks the permission".to_owned(),
-            Class::Unauthenticated | Class::Retry => self.outline(),
+            Class::Retry => self.outline_with_webhook(),
+            Class::Unauthenticated => self.outline(),
             _ => words,
         }
     }
 
     /// Returns the message of a failed write to a project's own API server, for the project. Its owners read the message in full.
-    /// Of a webhook that does not answer, they read only the name: its address may belong to the platform.
+    /// Of a webhook that does not answer or fails, they read only the name: its address may belong to the platform.
     pub fn words_in_project(&self) -> String {
-        match (self.class(), self.webhook()) {
-            (Class::Retry, Some(webhook)) => {
-                format!("{}: failed calling webhook {webhook:?}", self.outline())
-            }
-            (Class::Retry, None) => self.outline(),
-            _ => self.to_string(),
+        if self.class() == Class::Retry { self.outline_with_webhook() } else { self.to_string() }
+    }
+
+    /// True if an admission webhook failed, and the API server itself answers.
+    pub fn is_of_webhook(&self) -> bool {
+        self.webhook().is_some()
+    }
+
+    fn outline_with_webhook(&self) -> String {
+        match self.webhook() {
+            Some((what, webhook)) => format!("{}: {what} {webhook:?}", self.outline()),
+            None => self.outline(),
         }
     }
 
-    /// Returns the name of the admission webhook that the API server could not call.
-    fn webhook(&self) -> Option<&str> {
+    /// Returns what happened with an admission webhook, and its name: the API server could not call it, or it answered.
+    fn webhook(&self) -> Option<(&'static str, &str)> {
         let Self::Api { source, .. } = self else { return None };
         let kube::Error::Api(status) = source.as_ref() else { return None };
-        let (_, named) = status.message.split_once("failed calling webhook \"")?;
-        named.split_once('"').map(|(name, _)| name)
+        ["failed calling webhook", "error of admission webhook"].into_iter().find_map(|what| {
+            let before = what.strip_prefix("error of ").unwrap_or(what);
+            let (_, named) = status.message.split_once(before)?;
+            let (name, _) = named.strip_prefix(" \"")?.split_once('"')?;
+            Some((what, name))
+        })
     }
 
     /// Returns the label for metrics, one of a fixed set.
@@ -249,6 +266,11 @@ fn is_of_admission(words: &str) -> bool {
     words.starts_with("admission webhook ")
         || words.starts_with(confidential::DENIED)
         || words.split_once(" is forbidden: ").is_some_and(|(_, why)| !lacks_right(why))
+}
+
+/// True if a webhook or a ValidatingAdmissionPolicy wrote this message of a denied request.
+fn is_of_rule(words: &str) -> bool {
+    words.starts_with("admission webhook ") || words.contains(" is forbidden: ValidatingAdmissionPolicy '")
 }
 
 /// Returns the useful part of a kube error: the message of the server, or the innermost cause of a transport failure.
@@ -361,14 +383,47 @@ mod tests {
         };
         let denied = r#"workloaddeployments is forbidden: User "system:serviceaccount:c:m" cannot patch resource"#;
         let away = "failed calling webhook: Post \"https://karmada-webhook.svc:443\": dial tcp 10.0.0.7:443: refused";
+        let named = r#"failed calling webhook "guard.example.com": dial tcp 10.0.0.7:443: refused"#;
+        assert!(api(500, named).is_of_webhook() && !api(503, "not ready").is_of_webhook());
         for (error, words) in [
             (api(403, denied), "this operator lacks the permission"),
             (api(500, away), "it answers with HTTP 500"),
+            (api(500, named), r#"it answers with HTTP 500: failed calling webhook "guard.example.com""#),
             (api(401, "Unauthorized"), "it does not accept this operator's credentials"),
             (api(422, "spec.x: too long"), "apply WorkloadDeployment ns-1/web in hub: spec.x: too long"),
             (api(403, "exceeded quota: small"), "apply WorkloadDeployment ns-1/web in hub: exceeded quota: small"),
         ] {
             assert_eq!(error.words_for_tenants(), words);
+        }
+    }
+
+    /// A rule decides the code of its denial. Only a code of 403 counted, so the same rule was reported in several ways.
+    #[test]
+    fn denial_is_recognised_with_every_code_and_a_failing_webhook_is_none() {
+        let policy = r#"workloaddeployments.compute.datumapis.com "web" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding 'freeze' denied request: not now"#;
+        let webhook = r#"admission webhook "guard.example.com" denied the request: not now"#;
+        let away = r#"Internal error occurred: failed calling webhook "guard.example.com": context deadline exceeded"#;
+        let rbac = r#"workloaddeployments is forbidden: User "system:serviceaccount:c:m" cannot patch resource"#;
+        for (code, words, denied) in [
+            (403, policy, true),
+            (422, policy, true),
+            (413, policy, true),
+            (400, webhook, true),
+            (403, webhook, true),
+            (422, webhook, true),
+            (500, webhook, false),
+            (500, away, false),
+            (403, rbac, false),
+            (422, "spec.x: Invalid value", false),
+            (
+                403,
+                r#"workloaddeployments "web" is forbidden: exceeded quota: small, requested: 1, used: 1, limited: 1"#,
+                true,
+            ),
+        ] {
+            let status = kube::core::Status::failure(words, "").with_code(code).boxed();
+            let error = Error::Api { call: "apply x".into(), source: Box::new(kube::Error::Api(status)) };
+            assert_eq!(error.is_denied(), denied, "{code} {words}");
         }
     }
 
@@ -381,6 +436,10 @@ mod tests {
         let away = r#"Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: Post "https://10.0.0.7:443/": dial tcp 10.0.0.7:443: connect: connection refused"#;
         for (error, words) in [
             (api(500, away), r#"it answers with HTTP 500: failed calling webhook "guard.example.com""#),
+            (
+                api(500, r#"admission webhook "guard.example.com" denied the request: Get "https://10.0.0.7/": EOF"#),
+                r#"it answers with HTTP 500: error of admission webhook "guard.example.com""#,
+            ),
             (api(500, "etcdserver: leader changed"), "it answers with HTTP 500"),
             (api(422, "spec.x: too long"), "apply x: spec.x: too long"),
             (Error::Deadline { call: "apply x".into(), after: REQUEST_TIMEOUT }, "no answer within 10 s"),

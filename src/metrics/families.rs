@@ -115,6 +115,8 @@ families! {
         "compute_federation_repairs", "Templates touched because their binding or Work on the hub was removed";
     blocked: Family<BlockedReason, Gauge>,
         "compute_federation_blocked_deployments", "Deployments that are blocked on their way to the cell, by reason and by who has to act";
+    waiting: Family<WaitingLabel, Gauge>,
+        "compute_waiting_objects", "Deployments that are not ready, and Workloads without such a deployment, by reason, by who has to act and by city";
     policy_claims_given_up: Counter,
         "compute_federation_guard_given_up", "City policies deleted although they still claimed companions";
     phases: Family<PhaseLabel, Gauge>,
@@ -283,6 +285,13 @@ pub(super) struct Reason {
 pub(super) struct BlockedReason {
     pub(super) reason: String,
     pub(super) waits_for: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WaitingLabel {
+    pub(super) reason: String,
+    pub(super) waits_for: &'static str,
+    pub(super) city: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -6,7 +6,7 @@ mod process;
 use std::{
     collections::BTreeMap,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +18,8 @@ use prometheus_client::{
 use self::families::{
     AssumedLabel, BlockedReason, CertificateLabel, CityLabel, ClusterLabel, Controller, DrainLabel, Families,
     HostLabel, KindLabel, LegLabel, Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange, Reconcile,
-    ReconcileError, RequestLabels, ResultLabel, Taken, Undecodable, Verb, Watch, WatchFailure, WriteLabels,
+    ReconcileError, RequestLabels, ResultLabel, Taken, Undecodable, Verb, WaitingLabel, Watch, WatchFailure,
+    WriteLabels,
 };
 
 /// Kinds of API servers that requests go to. Addresses are no labels: each project has its own.
@@ -99,6 +100,8 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     families: Families,
     rebuild: Mutex<()>,
+    /// Updates metrics that are counted for each scrape.
+    refresh: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Deref for Inner {
@@ -110,8 +113,16 @@ impl Deref for Inner {
 }
 
 impl Metrics {
+    /// Sets the function that updates metrics before each scrape. Only the first call counts.
+    pub fn is_refreshed_by(&self, refresh: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.refresh.set(Box::new(refresh));
+    }
+
     /// Returns the exposition text.
     pub fn text(&self) -> String {
+        if let Some(refresh) = self.0.refresh.get() {
+            refresh();
+        }
         let _whole = self.rebuild();
         let mut text = String::new();
         // Writing to a String does not fail.
@@ -305,6 +316,17 @@ impl Metrics {
     pub fn blocked(&self, reason: &str, waits_for: &'static str, count: usize) {
         let label = BlockedReason { reason: reason.into(), waits_for };
         self.0.blocked.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the numbers of waiting objects, each with its reason, the party that acts, and the city. `waits_for` comes from a closed
+    /// set. The others must be few.
+    pub fn waiting<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'static str, &'a str, usize)>) {
+        let _whole = self.rebuild();
+        self.0.waiting.clear();
+        for (reason, waits_for, city, count) in all {
+            let label = WaitingLabel { reason: reason.into(), waits_for, city: city.into() };
+            self.0.waiting.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Counts a city policy that is deleted although it still claims companions.

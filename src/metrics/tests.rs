@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 /// Reasons that the Instances cycle through.
@@ -78,4 +80,13 @@ fn gauges_of_tokens_and_cities_have_only_what_is_so_now() {
     assert_eq!(shown("compute_federation_drains"), ["{cluster=\"a\",city=\"dfw\",state=\"failed\"} 1"]);
     metrics.unready([]);
     assert!(shown("compute_federation_unready_clusters").is_empty());
+
+    let (counted, weak) = (AtomicUsize::new(0), Arc::downgrade(&metrics.0));
+    metrics.is_refreshed_by(move || {
+        let scrape = counted.fetch_add(1, Ordering::Relaxed);
+        Metrics(weak.upgrade().unwrap()).waiting((scrape == 0).then_some(("NotApplied", "platform", "dfw", 3)));
+    });
+    let waiting = "{reason=\"NotApplied\",waits_for=\"platform\",city=\"dfw\"} 3";
+    assert_eq!(shown("compute_waiting_objects"), [waiting]);
+    assert!(shown("compute_waiting_objects").is_empty(), "it is counted for each scrape");
 }

@@ -81,6 +81,17 @@ fn differs_in_theirs_alone(one: &str, other: &str, kept: impl Fn(&str) -> Vec<&s
     }
 }
 
+/// Returns who denied a request, by the API server's message: a webhook, a policy or a quota, with its name.
+pub fn denier(message: &str) -> Option<String> {
+    let named = |before: &str, end: char, what: &str| {
+        let (name, _) = message.split_once(before)?.1.split_once(end)?;
+        Some(format!("{what} {name}"))
+    };
+    named("admission webhook \"", '"', "webhook")
+        .or_else(|| named("ValidatingAdmissionPolicy '", '\'', "policy"))
+        .or_else(|| named("exceeded quota: ", ',', "quota"))
+}
+
 /// Returns the condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
@@ -136,7 +147,9 @@ mod tests {
         for (status, reason, who) in [
             (False, Reason::SourceNotFound, Who::Tenant),
             (Unknown, Reason::SourceNotFound, Who::Platform),
-            (Unknown, Reason::ProjectRefused, Who::Platform),
+            (Unknown, Reason::DeploymentDenied, Who::Platform),
+            (False, Reason::DeploymentDenied, Who::Tenant),
+            (False, Reason::ProjectRefused, Who::Platform),
             (False, Reason::NotScheduled, Who::Platform),
             (False, Reason::InstancesProvisioning, Who::Nobody),
             (Unknown, Reason::Pending, Who::Nobody),
@@ -151,6 +164,24 @@ mod tests {
         let ready = Verdict::yes(Reason::Ready, "").into_condition(&[], "Ready", Some(2), Timestamp::UNIX_EPOCH);
         let of = |generation| is_true_of(std::slice::from_ref(&ready), "Ready", generation);
         assert_eq!([Some(1), Some(2), Some(3), None].map(of), [false, true, false, false]);
+    }
+
+    #[test]
+    fn denier_is_named_by_its_kind() {
+        for (message, named) in [
+            (
+                r#"apply web in shop: admission webhook "guard.example.com" denied the request: no"#,
+                Some("webhook guard.example.com"),
+            ),
+            (
+                r#"x "web" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding 'all' denied request: no"#,
+                Some("policy freeze"),
+            ),
+            (r#"x "web" is forbidden: exceeded quota: small, requested: count/x=1"#, Some("quota small")),
+            ("spec.x: Invalid value", None),
+        ] {
+            assert_eq!(denier(message).as_deref(), named);
+        }
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! `kubectl compute`, as its users start it, and the question whether all sources of a reason agree.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use compute_operator::api::reason::Reason;
+use compute_operator::api::reason::{Reason, Who};
 use kube::{Client, Config};
 use kubectl_compute::exit::Exit;
 use serde_json::{Value, json};
@@ -92,35 +96,64 @@ impl Asker {
     /// Returns the reason that a trace names, and its exit code.
     fn named((exit, text): (Exit, String)) -> (Exit, String) {
         let trace: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        (exit, trace["ways"][0]["broken"]["reason"].as_str().unwrap_or_default().to_owned())
+        let of_way = trace["ways"][0]["broken"]["reason"].as_str();
+        let reason = of_way.or_else(|| trace["broken"]["reason"].as_str());
+        (exit, reason.unwrap_or_default().to_owned())
     }
 
-    /// Asserts that condition, trace, list and metric name the same reason of a deployment that does not reach its city.
-    pub async fn all_name(&self, project: &Client, namespace: &str, deployment: &str, reason: &str) {
-        let object = format!("wd/{deployment}");
-        let known = Reason::from(reason);
-        let exit = if known.waits_for().label() == "tenant" { Exit::Tenant } else { Exit::Platform };
-        eventually(&format!("everything names {reason} for {deployment}"), || async {
-            let found = get(project, "WorkloadDeployment", namespace, deployment).await.ok_or("it is gone")?;
-            let condition = condition(&found, "Ready")["reason"].clone();
+    /// Asserts that condition, trace, list and metric name the same reason of a Workload or deployment that waits. Returns the time
+    /// that the trace took.
+    pub async fn all_name(
+        &self,
+        project: &Client,
+        namespace: &str,
+        (kind, name): (&str, &str),
+        reason: &str,
+    ) -> Duration {
+        let object = format!("{}/{name}", kind.to_lowercase());
+        let who = Reason::from(reason).entry().map_or(Who::Platform, |entry| entry.who);
+        eventually(&format!("everything names {reason} for {object}"), || async {
+            let found = get(project, kind, namespace, name).await.ok_or("it is gone")?;
+            let ready = condition(&found, "Ready");
+            let who = if ready["status"] == "Unknown" { Who::Platform } else { who };
+            let exit = match who {
+                Who::Tenant => Exit::Tenant,
+                Who::Platform => Exit::Platform,
+                Who::Nobody => Exit::InProgress,
+            };
+            let began = Instant::now();
             let traced = Self::named(self.ask(namespace, &["trace", &object, "--output", "json"]).await);
+            let took = began.elapsed();
             let by_tenant = Self::named(self.ask_as_tenant(namespace, &["trace", &object, "--output", "json"]).await);
             let (_, list) =
                 self.ask(namespace, &["waiting", reason, "--all", "--manager-url", &self.url, "-o", "json"]).await;
             let list: Value = serde_json::from_str(&list).map_err(|error| format!("{error}: {list}"))?;
             let of_list = list["objects"].as_array().into_iter().flatten();
-            let listed = of_list.filter(|one| one["name"] == deployment && one["reason"] == reason).count();
+            // A Workload is not listed beside its deployments.
+            let is_it = |one: &Value| {
+                one["name"] == name
+                    || (kind == "Workload"
+                        && one["name"].as_str().is_some_and(|of| of.starts_with(&format!("{name}-"))))
+            };
+            let listed = of_list
+                .filter(|one| {
+                    is_it(one)
+                        && one["namespace"] == namespace
+                        && one["reason"] == reason
+                        && one["waitsFor"] == who.label()
+                })
+                .count();
             let expected = (exit, reason.to_owned());
-            let gauge = format!("compute_federation_blocked_deployments{{reason=\"{reason}\"");
+            let gauge = format!("compute_waiting_objects{{reason=\"{reason}\",waits_for=\"{}\"", who.label());
             let metrics = self.metrics().await?;
-            let counted = metrics.lines().any(|line| line.starts_with(&gauge) && !line.ends_with(" 0"));
-            if condition == reason && traced == expected && by_tenant == expected && listed == 1 && counted {
-                return Ok(());
+            let counted = metrics.lines().any(|line| line.starts_with(&gauge));
+            if ready["reason"] == reason && traced == expected && by_tenant == expected && listed >= 1 && counted {
+                return Ok(took);
             }
             let all = format!("trace {traced:?}, as a tenant {by_tenant:?}, listed {listed} times, counted {counted}");
-            Err(format!("condition {condition}, {all}"))
+            Err(format!("condition {ready}, {all}"))
         })
-        .await;
+        .await
     }
 }
 

@@ -189,7 +189,7 @@ const TROUBLES: [Trouble; 33] = [
     }),
     ("a quota of the project denies it", Failed, |world, _| refuse(world, Cause::Denied)),
     ("the operator lacks a right", InProgress, |world, _| refuse(world, Cause::Forbidden)),
-    ("the project rejects writes", Failed, |world, _| {
+    ("a webhook of the project does not answer", InProgress, |world, _| {
         refuse(world, Cause::Passing { lasted: Duration::from_mins(1) });
     }),
     ("it is deleted", Terminating, |world, runs| {

@@ -34,8 +34,8 @@ fn command_names_the_reason_of_what_waits_and_finds_the_rest_well() {
         apply(&world.project, workload(&ns, "nowhere", &["lhr"], 1)).await;
         apply(&world.project, with_secret(&ns, "secret", "ord")).await;
         ready(&world, &ns, "well", 1).await;
-        asker.all_name(&world.project, &ns, "nowhere-p-lhr", "NoClusterForCity").await;
-        asker.all_name(&world.project, &ns, "secret-p-ord", "SourceNotFound").await;
+        asker.all_name(&world.project, &ns, ("WorkloadDeployment", "nowhere-p-lhr"), "NoClusterForCity").await;
+        asker.all_name(&world.project, &ns, ("WorkloadDeployment", "secret-p-ord"), "SourceNotFound").await;
 
         let (exit, text) = asker.ask(&ns, &["trace", "workload/nowhere"]).await;
         assert!(exit == Exit::Platform && text.contains("FIRST BROKEN LINK"), "{text}");

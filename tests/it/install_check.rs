@@ -117,6 +117,33 @@ async fn cells_join(world: &World) {
     let (code, text) = run(world, &join).await;
     let actions: Vec<&str> = text.lines().take(7).filter(|line| line.contains("  keep")).collect();
     assert_eq!((code, actions.len()), (0, 7), "a second time, nothing is left to do\n{text}");
+    // As the runbook of a rebuilt hub has it.
+    delete(&world.dfw, "Secret", NS, SECRET).await;
+    let (code, text) = run(world, &join).await;
+    assert!(code == 0 && stored(&world.dfw).await.is_some(), "the cell gets its kubeconfig again: {code}: {text}");
+}
+
+/// Asserts that a token that the command has not made stays in the Secret.
+async fn rotate_refuses_another_token(world: &World) {
+    let good = serde_json::to_value(stored(&world.dfw).await.unwrap()).unwrap();
+    let put = async |kubeconfig: &Value| {
+        let data = json!({ "stringData": { "kubeconfig": kubeconfig.to_string() } });
+        merge(&world.dfw, "Secret", NS, SECRET, data).await;
+    };
+    let mut foreign = good.clone();
+    foreign["users"][0]["user"]["token"] = json!(token("system:serviceaccount:other:reader", 20));
+    let mut elsewhere = good.clone();
+    elsewhere["clusters"][0]["cluster"]["server"] = json!("https://other.example:5443");
+    for (stored_before, said) in
+        [(&foreign, "is for system:serviceaccount:other:reader"), (&elsewhere, "names https://other.example:5443")]
+    {
+        put(stored_before).await;
+        let before = get(&world.dfw, "Secret", NS, SECRET).await.unwrap().metadata.resource_version;
+        let (code, text) = run(world, &["cell", "rotate", "cell-dfw"]).await;
+        assert!(code == 4 && text.contains(said) && text.contains("Nothing is written"), "{code}: {text}");
+        assert_eq!(get(&world.dfw, "Secret", NS, SECRET).await.unwrap().metadata.resource_version, before);
+    }
+    put(&good).await;
 }
 
 /// Breaks one thing of each plane.
@@ -167,6 +194,7 @@ fn check_of_a_joined_federation_is_well_and_names_each_broken_plane() {
         let (code, text) = run(&world, &["cell", "rotate", "cell-dfw"]).await;
         assert!(code == 0 && text.contains("new token of compute-cell-cell-dfw for 30 d"), "{code}: {text}");
         assert_eq!(lists(stored(&world.dfw).await.unwrap(), "Instance").await, Ok(()));
+        rotate_refuses_another_token(&world).await;
         let (code, text) = run(&world, &["cell", "dead", "cell-dfw", "--yes"]).await;
         assert!(code == 2 && text.contains("is not dead"), "{code}: {text}");
         let (code, text) = run(&world, &["cell", "drain", "cell-dfw", "--watch", "--timeout=30s"]).await;

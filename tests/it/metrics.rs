@@ -7,7 +7,7 @@ use crate::common::{
     beds::{Lent, Wish, alone},
     delete, eventually,
     example_app::{SWEEPS, secret, using},
-    merge, ready, template, workload,
+    get, merge, ready, template, workload,
 };
 use serde_json::json;
 use testbed::{bed::bind_location, neighbours::Reach};
@@ -39,7 +39,7 @@ use Provocation::{
 };
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 58] = [
+const METRICS: [(&str, Seen); 59] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -85,11 +85,12 @@ const METRICS: [(&str, Seen); 58] = [
     ("compute_deletions_paused", Elsewhere(include_str!("../long/restored.rs"))),
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
-    ("compute_federation_unready_clusters", Elsewhere(include_str!("../long/diagnosis.rs"))),
+    ("compute_federation_unready_clusters", Elsewhere(include_str!("../long/faults/delivery.rs"))),
     ("compute_federation_drains", Elsewhere(include_str!("../long/drains.rs"))),
     ("compute_federation_left_on_clusters", Elsewhere(include_str!("../long/left_on_clusters.rs"))),
     ("compute_federation_works_removed_total", Elsewhere(include_str!("../long/left_on_clusters.rs"))),
     ("compute_federation_blocked_deployments", Provoked(CityWithoutCluster)),
+    ("compute_waiting_objects", Provoked(CityWithoutCluster)),
     ("compute_federation_latency_seconds_count", Served),
     ("compute_certificate_expiration_timestamp_seconds", Elsewhere(include_str!("metrics_access.rs"))),
     ("compute_token_expiration_timestamp_seconds", Elsewhere(include_str!("credentials.rs"))),
@@ -285,7 +286,15 @@ impl Stage {
             LabelLost => label(world, Some("dfw")).await,
             QuotaAway => world.bed.milo.as_ref().unwrap().set("single", Reach::Served),
             Stranger => delete(&world.hub, "Instance", &self.hub, "stranger").await,
-            CityWithoutCluster => delete(&world.project, "Workload", &self.ns, "nowhere").await,
+            CityWithoutCluster => {
+                delete(&world.project, "Workload", &self.ns, "nowhere").await;
+                // It is provoked again, and an object that is being deleted would not stay.
+                eventually("the Workload is gone", || async {
+                    let left = get(&world.project, "Workload", &self.ns, "nowhere").await;
+                    left.map_or(Ok(()), |_| Err("not yet".to_owned()))
+                })
+                .await;
+            }
             BindingTaken | BindingWithoutCompanion | LastUserGone => {}
         }
     }

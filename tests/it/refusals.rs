@@ -248,7 +248,7 @@ async fn reports_a_mark_that_the_project_refuses(world: &World, ns: &str) {
     uses["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
         json!([{ "secretRef": { "name": "of-marked" } }]);
     apply(&world.project, uses).await;
-    federated(world, ns, "marked-p-dfw", Some("ProjectRefused"), "not while the rule stands").await;
+    federated(world, ns, "marked-p-dfw", Some("DeploymentDenied"), "not while the rule stands").await;
     eventually("the state of its data is reported too", || async {
         let deployment = get(&world.project, "WorkloadDeployment", ns, "marked-p-dfw").await.ok_or("none")?;
         let said = condition(&deployment, "ReferencedDataReady");

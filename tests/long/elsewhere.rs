@@ -61,11 +61,7 @@ pub const ELSEWHERE: [(&str, &str, &str); 20] = [
     ),
     ("compute_federation_drains", "long/drains.rs", "drain_with_an_obstacle_loses_nothing_reports_and_continues"),
     ("compute_federation_mislabelled_clusters", "it/metrics.rs", "metrics_change_when_provoked"),
-    (
-        "compute_federation_unready_clusters",
-        "long/diagnosis.rs",
-        "delivery_causes_are_reported_in_time_and_cleared_by_the_cure",
-    ),
+    ("compute_federation_unready_clusters", "long/faults/delivery.rs", "delivery_faults_are_named_in_time_and_mended"),
     (
         "compute_token_expiration_timestamp_seconds",
         "it/credentials.rs",

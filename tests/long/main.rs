@@ -8,12 +8,12 @@
 mod common;
 
 mod alerts;
-mod diagnosis;
 mod drains;
 mod drains_called_off;
 mod drains_shared;
 mod elsewhere;
 mod external_edits;
+mod faults;
 mod gated_suites;
 mod go_era;
 mod hub_refusals;

@@ -99,11 +99,19 @@ impl Prometheus {
         self.ask_at(operators.into_iter().map(|operator| (operator.process.name(), operator.metrics_address())));
     }
 
-    /// The same for pods by their names, each with an address.
+    /// The same for pods by their names, each with an address, or with a URL.
     pub fn ask_at<'a>(&self, pods: impl IntoIterator<Item = (&'a str, String)>) {
-        let targets = pods
-            .into_iter()
-            .map(|(name, address)| json!({ "targets": [address], "labels": { "namespace": name, "pod": name } }));
+        let targets = pods.into_iter().map(|(name, at)| {
+            let mut labels = json!({ "namespace": name, "pod": name });
+            let address = match at.split_once("://") {
+                Some((scheme, address)) => {
+                    labels["__scheme__"] = json!(scheme);
+                    address
+                }
+                None => &*at,
+            };
+            json!({ "targets": [address], "labels": labels })
+        });
         let whole = self.targets.with_extension("new");
         fs::write(&whole, targets.collect::<Value>().to_string()).unwrap();
         fs::rename(&whole, &self.targets).unwrap();

@@ -9,16 +9,23 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use clap::Parser;
+use kubectl_compute::{
+    cell,
+    flags::{Command as Subcommand, Flags},
+};
 
 use super::{executable, root, skipping::skipped};
 
-/// Stand-in for a program that the scripts start. It records its arguments (for `kubectl apply` also the input) and answers what
-/// the scripts need to continue. It fails at call number `FAIL_AT`, and at each call that contains `FAIL_ON`.
+/// Stand-in for a program that the scripts start. It records its arguments (for `kubectl apply` also the input, and for
+/// `kubectl compute` the kubeconfigs and whether its folder is on the PATH) and answers what the scripts need to continue. It fails
+/// at call number `FAIL_AT`, and at each call that contains `FAIL_ON`.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 name=$(basename "$0")
 said=$(printf '%s ' "$name" "$@")
 case "$said" in 'openssl '*) for file in "$@"; do case $file in *.crt | *.key) echo "made by $name" > "$file" ;; esac; done ;; esac
 case "$said" in *'--filename - ') given=$(cat); said+="<< $(printf %s "$given" | tr '\n' ' ')" ;; esac
+case "$said" in 'kubectl compute '*) said+="<< $KUBECONFIG, ${PATH%%:*}" ;; esac
 printf '%s\n' "$said" >> "$CALLS"
 [ "$(wc -l < "$CALLS")" != "${FAIL_AT:-0}" ] || exit 7
 case "$said" in *"${FAIL_ON:-nothing that is called}"*) exit 7 ;; esac
@@ -30,12 +37,10 @@ case "$said" in
   *'{.clusters[0].name}'*) echo karmada-apiserver ;;
   *'certificate-authority-data}'*) echo QVVUSE9SSVRZ ;;
   *'create token compute-manager'*) echo token-of-management ;;
-  *'create token compute-cell-'*) echo token-of-a-cell ;;
   *'create token compute-quota'*) echo token-of-quota ;;
-  *'{.metadata.uid}'*) echo uid-of-a-cluster ;;
+  *'config current-context '*) echo context-of-the-hub ;;
   *'{.data.tls\.crt}'*) echo QVVUSE9SSVRZ ;;
   *'kustomize config/base/webhook'*) printf 'clientConfig:\n  service: compute-webhook' ;;
-  *'kustomize config/overlays/hub-cell'*) echo 'kind: User of name-of-cell, uid-of-cell' ;;
   *'kustomize e2e/kind/overlays/'*) echo "Manager of name-of-cell: ${said##*/}" ;;
 esac
 "#;
@@ -49,7 +54,7 @@ impl Stage {
         let (bin, kind) = (stage.0.join("bin"), stage.0.join("e2e/kind"));
         fs::create_dir_all(&bin).unwrap();
         fs::create_dir_all(&kind).unwrap();
-        for program in ["docker", "kind", "kubectl", "helm", "karmadactl", "openssl", "chainsaw"] {
+        for program in ["docker", "kind", "kubectl", "helm", "karmadactl", "openssl", "chainsaw", "cargo"] {
             executable(&bin.join(program), STAND_IN);
         }
         for script in ["settings.sh", "up", "run", "down", "project-in-cell.yaml"] {
@@ -86,7 +91,8 @@ impl Drop for Stage {
 }
 
 /// The calls of `up`. Each entry is the beginning of a call and a part of it.
-const UP: [(&str, &str); 58] = [
+const UP: [(&str, &str); 48] = [
+    ("cargo build --locked --release --package kubectl-compute --target-dir target", ""),
     ("kind create cluster --name compute-control-plane ", "--config e2e/kind/control-plane.yaml"),
     ("kind create cluster --name compute-pop-dfw ", "--kubeconfig pop-dfw.yaml"),
     ("kind create cluster --name compute-pop-ord ", "--kubeconfig pop-ord.yaml"),
@@ -102,11 +108,9 @@ const UP: [(&str, &str); 58] = [
     ("karmadactl join pop-dfw ", "--kubeconfig karmada.yaml --cluster-kubeconfig pop-dfw.yaml"),
     ("docker inspect ", "compute-pop-dfw-control-plane"),
     ("kubectl --kubeconfig karmada.yaml patch cluster pop-dfw ", "https://172.18.0.3:6443"),
-    ("kubectl --kubeconfig karmada.yaml label cluster pop-dfw ", "topology.datum.net/city-code=dfw"),
     ("karmadactl join pop-ord ", "--kubeconfig karmada.yaml --cluster-kubeconfig pop-ord.yaml"),
     ("docker inspect ", "compute-pop-ord-control-plane"),
     ("kubectl --kubeconfig karmada.yaml patch cluster pop-ord ", "https://172.18.0.4:6443"),
-    ("kubectl --kubeconfig karmada.yaml label cluster pop-ord ", "topology.datum.net/city-code=ord"),
     ("kubectl --kubeconfig karmada.yaml wait --for=condition=Ready cluster/pop-dfw", ""),
     ("kubectl --kubeconfig karmada.yaml wait --for=condition=Ready cluster/pop-ord", ""),
     ("kubectl --kubeconfig control-plane.yaml apply ", "--filename e2e/testbed/crds/neighbours.yaml"),
@@ -121,18 +125,9 @@ const UP: [(&str, &str); 58] = [
         "kubectl --kubeconfig control-plane.yaml apply ",
         "name: compute-hub-credentials   namespace: compute-system data:   ca.crt: QVVUSE9SSVRZ   token: dG9rZW4tb2YtbWFuYWdlbWVudA==",
     ),
-    ("kubectl --kubeconfig pop-dfw.yaml get namespace kube-system ", ""),
-    ("kubectl --kubeconfig karmada.yaml kustomize config/overlays/hub-cell", ""),
-    ("kubectl --kubeconfig karmada.yaml apply ", "kind: User of dfw, uid-of-a-cluster"),
-    ("kubectl --kubeconfig karmada.yaml ", "create token compute-cell-dfw --duration=720h"),
-    ("kubectl --kubeconfig pop-dfw.yaml apply ", "--filename config/base/manager/namespace.yaml"),
-    ("kubectl --kubeconfig pop-dfw.yaml apply ", "name: compute-cell-federation-kubeconfig"),
-    ("kubectl --kubeconfig pop-ord.yaml get namespace kube-system ", ""),
-    ("kubectl --kubeconfig karmada.yaml kustomize config/overlays/hub-cell", ""),
-    ("kubectl --kubeconfig karmada.yaml apply ", "kind: User of ord, uid-of-a-cluster"),
-    ("kubectl --kubeconfig karmada.yaml ", "create token compute-cell-ord --duration=720h"),
-    ("kubectl --kubeconfig pop-ord.yaml apply ", "--filename config/base/manager/namespace.yaml"),
-    ("kubectl --kubeconfig pop-ord.yaml apply ", "name: compute-cell-federation-kubeconfig"),
+    ("kubectl --kubeconfig karmada.yaml config current-context", ""),
+    ("kubectl compute cell join pop-dfw --city dfw ", "--hub-server https://172.18.0.2:32443"),
+    ("kubectl compute cell join pop-ord --city ord ", "--hub-server https://172.18.0.2:32443"),
     ("openssl req -x509 ", "DNS:compute-webhook.compute-system.svc -keyout webhook.key -out webhook.crt"),
     // base64 of `made by openssl`.
     (
@@ -178,16 +173,41 @@ fn kind_up_runs_its_steps_in_order() {
         assert!(["token-of-", "dG9rZW4t", "bWFkZSBi"].iter().all(|secret| !arguments.contains(secret)), "{call}");
         assert!(!arguments.contains(QUOTA), "{call}");
     }
+    joins_its_cells(&calls);
     // A cell claims quota as a separate user. The server is verified by a name that kind gives it.
     let kubeconfig = calls.iter().find_map(|call| call.split_once(QUOTA)).unwrap().1;
     let kubeconfig = String::from_utf8(STANDARD.decode(kubeconfig).unwrap()).unwrap();
     for said in [
-        "server: \"https://172.18.0.2:6443\", certificate-authority-data: \"QVVUSE9SSVRZ\"",
-        "tls-server-name: kubernetes.default.svc }",
+        "server: \"https://172.18.0.2:6443\"",
+        "certificate-authority-data: \"QVVUSE9SSVRZ\"",
+        "tls-server-name: kubernetes.default.svc\n",
         "token: \"token-of-quota\"",
     ] {
         assert!(kubeconfig.contains(said), "{kubeconfig}");
     }
+}
+
+/// Asserts that the real command accepts the arguments with which each cell joins, and finds its contexts in the kubeconfigs.
+fn joins_its_cells(calls: &[String]) {
+    let joins = calls.iter().filter_map(|call| call.strip_prefix("kubectl compute "));
+    let joined: Vec<String> = joins
+        .map(|call| {
+            let (arguments, given) = call.split_once(" << ").unwrap();
+            let arguments = ["kubectl-compute"].into_iter().chain(arguments.split_whitespace());
+            let flags = Flags::try_parse_from(arguments).unwrap_or_else(|error| panic!("{call}: {error}"));
+            let Subcommand::Cell(cell::Args { verb: cell::Verb::Join(join) }) = flags.command else { panic!("{call}") };
+            assert_eq!(flags.global.hub_context.as_deref(), Some("context-of-the-hub"), "{call}");
+            assert_eq!(join.hub_server.as_deref(), Some("https://172.18.0.2:32443"), "{call}");
+            assert!(!join.dry_run && !join.trust_issuer, "{call}");
+            let (name, city) = (&join.name, &join.city);
+            assert_eq!(flags.global.cell_contexts, [(name.clone(), format!("kind-compute-{name}"))], "{call}");
+            let files = format!("control-plane.yaml:karmada.yaml:{name}.yaml, /target/release");
+            assert_eq!(given, files, "the kubeconfigs, and the folder of the plugin");
+            assert!(calls.iter().any(|call| call.starts_with(&format!("kind create cluster --name compute-{name} "))));
+            format!("{name} {city}")
+        })
+        .collect();
+    assert_eq!(joined, ["pop-dfw dfw", "pop-ord ord"]);
 }
 
 /// Asserts that every path of this tree in the calls exists.

@@ -97,6 +97,14 @@ impl Server {
         self.kubectl(&[&["wait", "--for=condition=Established"], &established[..]].concat(), "").unwrap();
     }
 
+    /// Runs a command line of a page in a shell, with the server as the only context.
+    pub fn shell(&self, line: &str) -> std::process::Output {
+        let path = format!("{}:{}", self.bin.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line).env("PATH", path).env("KUBECONFIG", self.plane.kubeconfig(&User::Admin));
+        command.output().unwrap()
+    }
+
     /// Runs kubectl with `input` on its stdin.
     pub fn kubectl(&self, args: &[&str], input: &str) -> Result<String, String> {
         let mut command = Command::new(self.bin.join("kubectl"));

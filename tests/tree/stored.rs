@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{root, served::Server};
+use super::{root, served::Server, skipping::skipped};
 
 const CRD: &str = "crd/workloads.compute.datumapis.com";
 
@@ -285,4 +285,50 @@ async fn stored_workload_violating_newer_choices_stays_editable() {
     assert!(why.contains(twice), "{why}");
     patch("merge", json!({ "metadata": { "finalizers": null } }), &[]).unwrap();
     must(&["delete", "cwl", "together"], &Value::Null);
+}
+
+/// Returns the command with which a page finds the stored Workloads that the definition refuses.
+fn command_of_the_page() -> String {
+    let page = fs::read_to_string(root().join("docs/admission.md")).unwrap();
+    let mut lines =
+        page.lines().filter_map(|line| line.strip_prefix("    kubectl --context PROJECT get cwl -A -o json |"));
+    format!("kubectl get cwl -A -o json |{}", lines.next().expect("the page has it").replace("--context PROJECT ", ""))
+}
+
+#[tokio::test]
+async fn command_of_the_page_names_stored_workloads_that_the_definition_refuses() {
+    if std::process::Command::new("jq").arg("--version").output().is_err() {
+        skipped("jq is not on the PATH");
+        return;
+    }
+    let server = Server::start().await;
+    let must = |args: &[&str], input: &Value| {
+        server.kubectl(args, &input.to_string()).unwrap_or_else(|why| panic!("{args:?}: {why}"))
+    };
+    must(&["apply", "--server-side", "-f", "-"], &earlier());
+    must(&["wait", "--for=condition=Established", CRD], &Value::Null);
+    must(&["create", "-f", "-"], &stored_with_all());
+    let mut fine = good();
+    fine["metadata"]["name"] = json!("fine");
+    must(&["create", "-f", "-"], &fine);
+    let refusals = || {
+        let out = server.shell(&command_of_the_page());
+        (out.status.success(), String::from_utf8(out.stderr).unwrap())
+    };
+    assert_eq!(refusals(), (true, String::new()), "the earlier definition refuses none");
+
+    must(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &definition("workloads"));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let (well, text) = refusals();
+        if !well {
+            assert!(text.contains("Workload \"together-"), "{text}");
+            assert!(text.contains("maxReplicas must not be below minReplicas") && !text.contains("fine-"), "{text}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "none is refused");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let stored = must(&["get", "cwl", "-o", "name"], &Value::Null);
+    assert_eq!(stored.lines().count(), 2, "nothing is created: {stored}");
 }

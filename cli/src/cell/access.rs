@@ -15,11 +15,17 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams, PostParams},
     config::Kubeconfig,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{FIELD_MANAGER, SECRET};
 use crate::{
-    check::roles::{NAMESPACE, documents},
+    check::{
+        credentials,
+        roles::{NAMESPACE, documents},
+    },
+    flags::Global,
+    planes,
     seen::words,
 };
 
@@ -35,6 +41,11 @@ const TOKEN_FILE: &str = "/etc/kubernetes/upstream/auth/token";
 /// Returns the name of a cell's ServiceAccount on the hub.
 pub fn account(name: &str) -> String {
     format!("compute-cell-{name}")
+}
+
+/// Returns the user name of a cell's ServiceAccount, as the subject of its tokens has it.
+pub fn user_name(name: &str) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{}", account(name))
 }
 
 /// Returns the objects on the hub that make up a cell's user. With `user`, that user is the subject instead of the
@@ -66,7 +77,7 @@ pub fn is_cell_of(name: &str, cluster: &ClusterFacts, uid: &str) -> Result<(), S
 }
 
 /// The address of the hub, as a kubeconfig names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// URL.
     pub server: String,
@@ -77,6 +88,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Returns the endpoint of a context of the user's kubeconfig, with another server if one is given.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn given(global: &Global, context: &str, server: Option<&str>) -> Result<Self, String> {
+        let kubeconfig = planes::kubeconfig(global.kubeconfig.as_deref())?;
+        let endpoint = Self::of(&kubeconfig, context)?;
+        Ok(Self { server: server.map_or(endpoint.server, str::to_owned), ..endpoint })
+    }
+
     /// Returns the endpoint of a context.
     ///
     /// # Errors
@@ -99,6 +120,27 @@ impl Endpoint {
         Ok(Self { server, authority, name: cluster.tls_server_name.clone() })
     }
 
+    /// Returns the endpoint of a stored kubeconfig's current context. An authority in a file of the pod cannot be read: it is the
+    /// name of that file.
+    pub fn stored(kubeconfig: &str) -> Option<Self> {
+        let cluster = credentials::cluster(kubeconfig)?;
+        let text = |field: &str| cluster[field].as_str().map(str::to_owned);
+        let authority = text("certificate-authority-data").or_else(|| text("certificate-authority"));
+        Some(Self { server: text("server")?, authority, name: text("tls-server-name") })
+    }
+
+    /// True if both have the same authority. Line breaks in the text of a certificate make no difference.
+    pub fn has_authority_of(&self, other: &Self) -> bool {
+        let certificates = |one: &Self| {
+            let decode = |data: &String| {
+                let text = STANDARD.decode(data.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+                text.unwrap_or_else(|| data.clone()).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+            };
+            one.authority.as_ref().map(decode)
+        };
+        certificates(self) == certificates(other)
+    }
+
     /// Returns a kubeconfig with this token. `None`: the manager's own token, which the kubelet renews.
     pub fn kubeconfig(&self, token: Option<&str>) -> String {
         let mut cluster = json!({ "server": self.server });
@@ -117,6 +159,21 @@ impl Endpoint {
         })
         .to_string()
     }
+}
+
+/// Checks that a stored kubeconfig names the server of the hub.
+///
+/// # Errors
+/// The beginning of a line for the user, with one way out.
+pub fn is_server_of(stored: Option<&Endpoint>, hub: &Endpoint) -> Result<(), String> {
+    if stored.is_some_and(|stored| stored.server == hub.server) {
+        return Ok(());
+    }
+    let named = stored.map_or("no server", |stored| &stored.server);
+    Err(format!(
+        "Secret {NAMESPACE}/{SECRET} names {named}, and this hub is {}: give --hub-server with the former",
+        hub.server
+    ))
 }
 
 /// Returns a kubeconfig with another token for the user of its current context. `None` if it has no token there.
@@ -238,6 +295,26 @@ mod tests {
         assert_eq!(new, endpoint.kubeconfig(Some("new")));
         assert_eq!(with_token(&endpoint.kubeconfig(None), "new"), None, "the kubelet renews it");
         assert_eq!(with_token("garbage: [", "new"), None);
+    }
+
+    #[test]
+    fn stored_endpoint_is_that_of_the_current_context_and_its_authority_is_compared_as_text() {
+        let endpoint = |authority: Option<&str>| Endpoint {
+            server: "https://hub:5443".to_owned(),
+            authority: authority.map(|text| STANDARD.encode(text)),
+            name: Some("n".to_owned()),
+        };
+        let one = endpoint(Some("BEGIN\nQQ==\nEND\n"));
+        assert_eq!(Endpoint::stored(&one.kubeconfig(Some("t"))), Some(one.clone()));
+        assert_eq!(Endpoint::stored("garbage: ["), None);
+        for (other, same) in [
+            (endpoint(Some("BEGIN\r\nQQ==\r\nEND")), true),
+            (endpoint(Some("BEGIN\nQg==\nEND\n")), false),
+            (endpoint(None), false),
+        ] {
+            assert_eq!(one.has_authority_of(&other), same, "{other:?}");
+        }
+        assert!(endpoint(None).has_authority_of(&endpoint(None)));
     }
 
     #[test]

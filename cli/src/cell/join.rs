@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::{
     FIELD_MANAGER, Join, SECRET,
-    access::{self, DAYS, Endpoint, account, objects},
+    access::{self, DAYS, Endpoint, account, objects, user_name},
     cell_client,
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     exit::Exit,
     flags::Global,
     output::Output,
-    planes::{self, Planes},
+    planes::Planes,
     screen::{Screen, age},
     seen::{Seen, get, list, patiently, words},
 };
@@ -54,8 +54,8 @@ pub struct Facts {
     name: String,
     /// Code of the city.
     city: String,
-    /// Address of the hub for the cell.
-    server: String,
+    /// The hub, as the cell is to reach it.
+    endpoint: Endpoint,
     /// Issuer of the cell's tokens, if the hub is to trust it.
     issuer: Option<Seen<String>>,
     /// Uid of the cell.
@@ -75,7 +75,7 @@ pub struct Facts {
 /// What the cell's Secret has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
-    server: Option<String>,
+    endpoint: Option<Endpoint>,
     /// User of its token.
     user: Option<String>,
     end: End,
@@ -143,11 +143,7 @@ pub async fn run(
         CityCode::parse(&args.city).map_err(|why| (Exit::Usage, format!("{:?} is no city: {why}", args.city)))?;
     let cell = cell_client(planes, &args.name).map_err(usage)?;
     let failed = |error| (Exit::CouldNotAsk, error);
-    let kubeconfig = planes::kubeconfig(global.kubeconfig.as_deref()).map_err(failed)?;
-    let mut endpoint = Endpoint::of(&kubeconfig, context).map_err(failed)?;
-    if let Some(server) = &args.hub_server {
-        endpoint.server.clone_from(server);
-    }
+    let endpoint = Endpoint::given(global, context, args.hub_server.as_deref()).map_err(failed)?;
     let facts = Facts::read(hub, &cell, args, &city, &endpoint).await;
     let plan = Plan::of(&facts).map_err(|error| (Exit::Platform, error))?;
     output.print(out, &plan, |screen| text(&plan, args.dry_run, screen))?;
@@ -171,7 +167,7 @@ impl Facts {
             now: Timestamp::now(),
             name: args.name.clone(),
             city: city.as_str().to_owned(),
-            server: endpoint.server.clone(),
+            endpoint: endpoint.clone(),
             issuer,
             uid,
             clusters,
@@ -211,7 +207,7 @@ impl Stored {
         let user = credentials::user(&text);
         let token = user.as_ref().and_then(|user| user["token"].as_str());
         Self {
-            server: credentials::server(&text),
+            endpoint: Endpoint::stored(&text),
             user: token.and_then(credentials::subject),
             end: credentials::of_kubeconfig(&text),
         }
@@ -316,21 +312,17 @@ fn secret(facts: &Facts) -> Result<(Action, String), String> {
         seen if seen.is_absent() => return Ok((Action::Create, new)),
         seen => return Err(format!("cell: Secret {NAMESPACE}/{SECRET}: {}", seen.hidden().unwrap_or_default())),
     };
-    if stored.server.as_deref() != Some(&*facts.server) {
-        let named = stored.server.as_deref().unwrap_or("no server");
-        return Err(format!(
-            "cell: Secret {NAMESPACE}/{SECRET} names {named}, and this hub is {}: give --hub-server with the former, or delete \
-             the Secret first",
-            facts.server
-        ));
-    }
-    let own = format!("system:serviceaccount:{NAMESPACE}:{}", account(&facts.name));
+    access::is_server_of(stored.endpoint.as_ref(), &facts.endpoint)
+        .map_err(|why| format!("cell: {why}, or delete the Secret first"))?;
+    let trusts = stored.endpoint.as_ref().is_some_and(|stored| stored.has_authority_of(&facts.endpoint));
+    let own = user_name(&facts.name);
     match (&facts.issuer, stored.end) {
-        (Some(_), End::Renewed) => Ok((Action::Keep, new)),
+        (Some(_), End::Renewed) if trusts => Ok((Action::Keep, new)),
         (None, End::Renewed) => Err(format!(
             "cell: Secret {NAMESPACE}/{SECRET} has a token that the kubelet renews: give --trust-issuer to keep it, or delete \
              the Secret first"
         )),
+        _ if !trusts => Ok((Action::Replace, format!("{new}; now it has the authority of another hub"))),
         (None, End::Token(Some(at))) if stored.user.as_deref() == Some(&*own) => {
             let left = at.duration_since(facts.now).as_secs();
             if left > KEPT_FROM {
@@ -358,8 +350,11 @@ fn notes(facts: &Facts) -> Vec<String> {
             others.join(", ")
         ));
     }
-    if ["//127.", "//localhost", "//[::1]"].iter().any(|local| facts.server.contains(local)) {
-        notes.push(format!("The cell has to reach the hub as {}. If it cannot, give --hub-server.", facts.server));
+    if ["//127.", "//localhost", "//[::1]"].iter().any(|local| facts.endpoint.server.contains(local)) {
+        notes.push(format!(
+            "The cell has to reach the hub as {}. If it cannot, give --hub-server.",
+            facts.endpoint.server
+        ));
     }
     match &facts.issuer {
         Some(Seen::Found(issuer)) => notes.push(format!(

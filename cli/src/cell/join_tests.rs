@@ -1,5 +1,9 @@
 use super::*;
 
+fn endpoint(server: &str) -> Endpoint {
+    Endpoint { server: server.to_owned(), authority: Some("QQ==".to_owned()), name: None }
+}
+
 /// A cell that has joined Karmada and nothing else.
 fn fresh() -> Facts {
     let cluster = json!({
@@ -10,7 +14,7 @@ fn fresh() -> Facts {
         now: Timestamp::from_second(1_800_000_000).unwrap(),
         name: "dfw-1".to_owned(),
         city: "dfw".to_owned(),
-        server: "https://hub:5443".to_owned(),
+        endpoint: endpoint("https://hub:5443"),
         uid: Seen::Found("5b1c".to_owned()),
         clusters: Seen::Found(vec![("dfw-1".to_owned(), serde_json::from_value(cluster).unwrap())]),
         role: Seen::Found(()),
@@ -54,7 +58,7 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
     let cluster = cluster_mut(&mut facts);
     (cluster.city, cluster.label) = (CityCode::parse("dfw").ok(), Some("dfw".to_owned()));
     let stored = |days: i64, facts: &Facts| Stored {
-        server: Some("https://hub:5443".to_owned()),
+        endpoint: Some(endpoint("https://hub:5443")),
         user: Some("system:serviceaccount:compute-system:compute-cell-dfw-1".to_owned()),
         end: End::Token(Some(Timestamp::from_second(facts.now.as_second() + days * 86400).unwrap())),
     };
@@ -71,7 +75,7 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
         secret(&facts),
         (Action::Replace, "token of compute-cell-dfw-1, 30 d; the present one ends in 3d".to_owned())
     );
-    facts.secret = Seen::Found(Stored { server: Some("https://old".to_owned()), ..stored(29, &facts) });
+    facts.secret = Seen::Found(Stored { endpoint: Some(endpoint("https://old")), ..stored(29, &facts) });
     let refused = Plan::of(&facts).unwrap_err();
     assert!(refused.contains("names https://old, and this hub is https://hub:5443"), "{refused}");
     facts.secret = Seen::Found(Stored { end: End::Renewed, ..stored(29, &facts) });
@@ -79,6 +83,10 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
     assert!(refused.contains("give --trust-issuer to keep it"), "{refused}");
     facts.secret = Seen::Found(Stored { user: Some("system:serviceaccount:a:b".to_owned()), ..stored(29, &facts) });
     assert_eq!(secret(&facts).0, Action::Replace, "another user");
+    let rebuilt = Endpoint { authority: Some("Qg==".to_owned()), ..endpoint("https://hub:5443") };
+    facts.secret = Seen::Found(Stored { endpoint: Some(rebuilt), ..stored(29, &facts) });
+    let (action, note) = secret(&facts);
+    assert!(action == Action::Replace && note.ends_with("it has the authority of another hub"), "{note}");
 }
 
 #[test]
@@ -123,7 +131,7 @@ fn trusted_issuer_needs_no_token_and_an_entry_on_the_hub() {
 #[test]
 fn another_cluster_of_the_city_and_a_local_address_are_named() {
     let mut facts = fresh();
-    facts.server = "https://127.0.0.1:5443".to_owned();
+    facts.endpoint = endpoint("https://127.0.0.1:5443");
     let mut other = cluster_mut(&mut facts).clone();
     (other.city, other.label) = (CityCode::parse("dfw").ok(), Some("dfw".to_owned()));
     if let Seen::Found(clusters) = &mut facts.clusters {

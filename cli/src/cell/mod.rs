@@ -72,6 +72,9 @@ pub struct Rotate {
     /// Print what would be done, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Address of the hub in the kubeconfig of the cell. Default: that of the hub's context.
+    #[arg(long, value_name = "URL")]
+    pub hub_server: Option<String>,
 }
 
 /// Arguments of `cell drain`.
@@ -113,7 +116,7 @@ pub async fn run(global: &Global, args: &Args, output: Output, out: &mut dyn Wri
     };
     match &args.verb {
         Verb::Join(join) => join::run(global, (&planes, &hub, context), join, output, out).await,
-        Verb::Rotate(rotate) => rotate::run((&planes, &hub), rotate, output, out).await,
+        Verb::Rotate(rotate) => rotate::run(global, (&planes, &hub, context), rotate, output, out).await,
         Verb::Drain(drain) => drain::run(&hub, drain, output, out).await,
         Verb::Dead(dead) => dead::run(&hub, dead, output, out).await,
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Rotate, SECRET,
-    access::{self, DAYS, account, is_reread},
+    access::{self, DAYS, Endpoint, account, is_reread, user_name},
     cell_client,
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
         roles::NAMESPACE,
     },
     exit::Exit,
+    flags::Global,
     output::Output,
     planes::Planes,
     screen::{Mark, Screen, age},
@@ -44,8 +45,9 @@ pub struct Rotation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Present {
     kubeconfig: String,
-    /// ServiceAccount on the hub that its token is for.
-    account: Option<String>,
+    endpoint: Option<Endpoint>,
+    /// User that its token is for, as the token says. Nobody has verified it.
+    user: Option<String>,
     end: End,
 }
 
@@ -54,24 +56,24 @@ impl Present {
         let bytes = secret.data.as_ref().and_then(|data| data.get("kubeconfig"));
         let kubeconfig = bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default();
         let user = credentials::user(&kubeconfig);
-        let subject = user.as_ref().and_then(|user| user["token"].as_str()).and_then(credentials::subject);
-        let prefix = format!("system:serviceaccount:{NAMESPACE}:");
-        let account = subject.and_then(|name| name.strip_prefix(&prefix).map(str::to_owned));
-        Self { account, end: credentials::of_kubeconfig(&kubeconfig), kubeconfig }
+        let user = user.as_ref().and_then(|user| user["token"].as_str()).and_then(credentials::subject);
+        let endpoint = Endpoint::stored(&kubeconfig);
+        Self { endpoint, user, end: credentials::of_kubeconfig(&kubeconfig), kubeconfig }
     }
 }
 
 /// What to do about a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decision {
-    /// Get a new token for this ServiceAccount.
-    Renew { account: String, before: String },
+    /// Get a new token for the cell's ServiceAccount.
+    Renew { before: String },
     /// Do nothing, for this reason.
     Leave(Mark, String),
 }
 
-/// Decides about the credential of a cell.
-fn decide(name: &str, present: &Seen<Present>, now: Timestamp) -> Decision {
+/// Decides about the credential of a cell. Only a token that `cell join` has made is renewed: that of the cell's ServiceAccount, for
+/// this hub. A token of another user could have other rights, and a token of this hub does not open another one.
+fn decide(name: &str, present: &Seen<Present>, hub: &Endpoint, now: Timestamp) -> Decision {
     let present = match present {
         Seen::Found(present) => present,
         seen if seen.is_absent() => {
@@ -82,12 +84,15 @@ fn decide(name: &str, present: &Seen<Present>, now: Timestamp) -> Decision {
     };
     match present.end {
         End::Token(at) => {
+            if let Err(why) = is_joined(name, present, hub) {
+                return Decision::Leave(Mark::Broken, why);
+            }
             let before = match at {
                 Some(at) if at > now => format!("the one before had {} left", age(now, at)),
                 Some(_) => "the one before had ended".to_owned(),
                 None => "the one before named no end".to_owned(),
             };
-            Decision::Renew { account: present.account.clone().unwrap_or_else(|| account(name)), before }
+            Decision::Renew { before }
         }
         End::Renewed => Decision::Leave(Mark::Well, "the kubelet renews its token".to_owned()),
         End::Certificate(_) | End::Other => Decision::Leave(
@@ -100,13 +105,39 @@ fn decide(name: &str, present: &Seen<Present>, now: Timestamp) -> Decision {
     }
 }
 
+/// Checks that a credential is the one that `cell join` makes for this cell on this hub.
+fn is_joined(name: &str, present: &Present, hub: &Endpoint) -> Result<(), String> {
+    access::is_server_of(present.endpoint.as_ref(), hub)
+        .map_err(|why| format!("{why}, or the context of its hub. Nothing is written"))?;
+    let secret = format!("Secret {NAMESPACE}/{SECRET}");
+    let replace = format!("To replace it: kubectl compute cell join {name} --city CODE");
+    if !present.endpoint.as_ref().is_some_and(|stored| stored.has_authority_of(hub)) {
+        return Err(format!(
+            "{secret} has another certificate authority than the hub's context, so it may be of another hub. Nothing is written. \
+             {replace}"
+        ));
+    }
+    let own = user_name(name);
+    if present.user.as_deref() == Some(&*own) {
+        return Ok(());
+    }
+    let user = present.user.as_deref().unwrap_or("a user that it does not name");
+    Err(format!(
+        "the token in {secret} is for {user}, and cell join makes one for {own}. Nothing is written. Renew it where it comes from. \
+         {replace}"
+    ))
+}
+
 /// Runs the command.
 pub async fn run(
-    (planes, hub): (&Planes, &Client),
+    global: &Global,
+    (planes, hub, context): (&Planes, &Client, &str),
     args: &Rotate,
     output: Output,
     out: &mut dyn Write,
 ) -> Result<Exit, (Exit, String)> {
+    let endpoint = Endpoint::given(global, context, args.hub_server.as_deref());
+    let endpoint = endpoint.map_err(|error| (Exit::CouldNotAsk, error))?;
     let names = match &args.name {
         Some(name) => vec![name.clone()],
         None => match list(&Api::<Cluster>::all(hub.clone()), None).await {
@@ -116,7 +147,7 @@ pub async fn run(
     };
     let mut rotations = Vec::new();
     for name in names {
-        let (mark, text) = rotate(planes, hub, &name, args.dry_run).await;
+        let (mark, text) = rotate(planes, (hub, &endpoint), &name, args.dry_run).await;
         rotations.push(Rotation { cluster: name, mark, text });
     }
     output.print(out, &rotations, |screen| text(&rotations, screen))?;
@@ -124,7 +155,7 @@ pub async fn run(
     Ok(if failed { Exit::Platform } else { Exit::Well })
 }
 
-async fn rotate(planes: &Planes, hub: &Client, name: &str, dry_run: bool) -> (Mark, String) {
+async fn rotate(planes: &Planes, (hub, endpoint): (&Client, &Endpoint), name: &str, dry_run: bool) -> (Mark, String) {
     let cell = match cell_client(planes, name) {
         Ok(cell) => cell,
         Err(why) => return (Mark::Broken, why),
@@ -134,10 +165,11 @@ async fn rotate(planes: &Planes, hub: &Client, name: &str, dry_run: bool) -> (Ma
     }
     let secrets: Api<Secret> = Api::namespaced(cell.clone(), NAMESPACE);
     let present = get(&secrets, SECRET).await.map(|secret| Present::of(&secret));
-    let (account, before) = match decide(name, &present, Timestamp::now()) {
+    let before = match decide(name, &present, endpoint, Timestamp::now()) {
         Decision::Leave(mark, text) => return (mark, text),
-        Decision::Renew { account, before } => (account, before),
+        Decision::Renew { before } => before,
     };
+    let account = account(name);
     if dry_run {
         return (Mark::Later, format!("would get a new token of {account} for {DAYS} d; {before}"));
     }
@@ -176,35 +208,88 @@ fn text(rotations: &[Rotation], screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    use k8s_openapi::ByteString;
+    use serde_json::json;
+
     use super::*;
+
+    const OWN: &str = "system:serviceaccount:compute-system:compute-cell-dfw";
+
+    fn hub() -> Endpoint {
+        Endpoint { server: "https://hub:5443".to_owned(), authority: Some("QQ==".to_owned()), name: None }
+    }
+
+    fn present(end: End) -> Present {
+        Present { kubeconfig: String::new(), endpoint: Some(hub()), user: Some(OWN.to_owned()), end }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
 
     #[test]
     fn only_tokens_are_renewed() {
-        let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let present = |end, account: Option<&str>| {
-            Seen::Found(Present { kubeconfig: String::new(), account: account.map(str::to_owned), end })
-        };
         let at = |seconds: i64| Some(Timestamp::from_second(1_800_000_000 + seconds).unwrap());
-        let renew =
-            |account: &str, before: &str| Decision::Renew { account: account.to_owned(), before: before.to_owned() };
-        assert_eq!(
-            decide("pop-dfw", &present(End::Token(at(6 * 86400)), Some("compute-cell-dfw")), now),
-            renew("compute-cell-dfw", "the one before had 6d left"),
-            "the token says whose it is"
-        );
-        assert_eq!(
-            decide("dfw", &present(End::Token(at(-1)), None), now),
-            renew("compute-cell-dfw", "the one before had ended")
-        );
-        let mark = |seen: &Seen<Present>| match decide("dfw", seen, now) {
+        let decide = |seen: &Seen<Present>| decide("dfw", seen, &hub(), now());
+        for (end, before) in [
+            (End::Token(at(6 * 86400)), "the one before had 6d left"),
+            (End::Token(at(-1)), "the one before had ended"),
+            (End::Token(None), "the one before named no end"),
+        ] {
+            assert_eq!(decide(&Seen::Found(present(end))), Decision::Renew { before: before.to_owned() });
+        }
+        let mark = |seen: &Seen<Present>| match decide(seen) {
             Decision::Leave(mark, _) => mark,
             Decision::Renew { .. } => panic!("it is renewed"),
         };
-        assert_eq!(mark(&present(End::Renewed, None)), Mark::Well);
-        assert_eq!(mark(&present(End::Certificate(None), None)), Mark::Warning);
-        assert_eq!(mark(&present(End::Missing, None)), Mark::Broken);
+        assert_eq!(mark(&Seen::Found(present(End::Renewed))), Mark::Well);
+        assert_eq!(mark(&Seen::Found(present(End::Certificate(None)))), Mark::Warning);
+        assert_eq!(mark(&Seen::Found(present(End::Missing))), Mark::Broken);
         assert_eq!(mark(&Seen::Absent), Mark::Broken);
         assert_eq!(mark(&Seen::Denied("no".to_owned())), Mark::Broken);
+    }
+
+    /// A token of the cell's ServiceAccount replaced whatever token the Secret had, also that of another hub.
+    #[test]
+    fn token_that_join_did_not_make_is_refused_with_the_way_out() {
+        let refused = |edit: &dyn Fn(&mut Present)| {
+            let mut present = present(End::Token(None));
+            edit(&mut present);
+            match decide("dfw", &Seen::Found(present), &hub(), now()) {
+                Decision::Leave(Mark::Broken, why) => why,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (said, edit) in [
+            (
+                "is for system:serviceaccount:compute-system:compute-cell-ord, and cell join makes one for",
+                &(|p: &mut Present| p.user = Some(OWN.replace("dfw", "ord"))) as &dyn Fn(&mut Present),
+            ),
+            ("is for a user that it does not name", &|p| p.user = None),
+            ("names https://old:5443, and this hub is https://hub:5443: give --hub-server", &|p| {
+                p.endpoint = Some(Endpoint { server: "https://old:5443".to_owned(), ..hub() });
+            }),
+            ("names no server", &|p| p.endpoint = None),
+            ("another certificate authority", &|p| {
+                p.endpoint = Some(Endpoint { authority: Some("Qg==".to_owned()), ..hub() });
+            }),
+        ] {
+            let why = refused(edit);
+            assert!(why.contains(said), "{why}\ndoes not say {said}");
+            assert!(why.contains("Secret compute-system/compute-cell-federation-kubeconfig"), "{why}: where?");
+            assert!(why.contains("Nothing is written"), "{why}");
+            assert!(why.contains("cell join dfw") || why.contains("--hub-server"), "{why}: how?");
+        }
+    }
+
+    #[test]
+    fn stored_kubeconfig_says_its_hub_and_its_user() {
+        let token = format!("e30.{}.none", URL_SAFE_NO_PAD.encode(json!({ "sub": OWN }).to_string()));
+        let data = [("kubeconfig".to_owned(), ByteString(hub().kubeconfig(Some(&token)).into_bytes()))].into();
+        let stored = Present::of(&Secret { data: Some(data), ..Secret::default() });
+        assert_eq!((stored.endpoint, stored.user.as_deref()), (Some(hub()), Some(OWN)));
+        assert_eq!(stored.end, End::Token(None));
     }
 
     #[test]

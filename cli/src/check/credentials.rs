@@ -30,22 +30,23 @@ pub enum End {
 
 /// Returns the user of a kubeconfig's current context.
 pub fn user(kubeconfig: &str) -> Option<Value> {
+    of_current_context(kubeconfig, "users", "user")
+}
+
+/// Returns the cluster of a kubeconfig's current context.
+pub fn cluster(kubeconfig: &str) -> Option<Value> {
+    of_current_context(kubeconfig, "clusters", "cluster")
+}
+
+/// Returns the entry of a list that a kubeconfig's current context names.
+fn of_current_context(kubeconfig: &str, list: &str, field: &str) -> Option<Value> {
     let file: Value = serde_saphyr::from_str(kubeconfig).ok()?;
     let entry = |list: &str, name: &Value| {
         let entries = file[list].as_array()?;
         entries.iter().find(|entry| entry["name"] == *name).cloned()
     };
     let context = entry("contexts", &file["current-context"])?;
-    Some(entry("users", &context["context"]["user"])?["user"].clone())
-}
-
-/// Returns the server of a kubeconfig's current context.
-pub fn server(kubeconfig: &str) -> Option<String> {
-    let file: Value = serde_saphyr::from_str(kubeconfig).ok()?;
-    let contexts = file["contexts"].as_array()?;
-    let context = contexts.iter().find(|entry| entry["name"] == file["current-context"])?;
-    let cluster = file["clusters"].as_array()?.iter().find(|entry| entry["name"] == context["context"]["cluster"])?;
-    cluster["cluster"]["server"].as_str().map(str::to_owned)
+    Some(entry(list, &context["context"][field])?[field].clone())
 }
 
 /// Returns the end of the credential in a kubeconfig.
@@ -137,7 +138,7 @@ mod tests {
         }
         assert_eq!(of_kubeconfig("garbage: ["), End::Missing);
         assert_eq!(subject(&good).unwrap(), "system:serviceaccount:compute-system:compute-cell-a");
-        assert_eq!(server(&kubeconfig(&json!({}))).unwrap(), "https://hub:5443");
+        assert_eq!(cluster(&kubeconfig(&json!({}))).unwrap()["server"], "https://hub:5443");
     }
 
     #[test]

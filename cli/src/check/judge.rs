@@ -239,7 +239,7 @@ fn defined(seen: &Plane) -> Vec<Check> {
         return Vec::new();
     }
     let own = definitions::own();
-    let fix = format!("{} apply --server-side -f crds/", kubectl(seen));
+    let fix = format!("{} apply --server-side --force-conflicts -f crds/", kubectl(seen));
     let mut checks = Vec::new();
     for (name, live) in &seen.definitions {
         let compared = match (live, own.get(name)) {
@@ -473,7 +473,7 @@ fn interpreters(karmada: &Karmada, hub: &Plane) -> Vec<Check> {
     let Seen::Found(live) = &karmada.interpreters else {
         return vec![Check::not_found("interpreter", &karmada.interpreters, "none is served")];
     };
-    let fix = format!("{} apply --server-side -k config/components/federation", kubectl(hub));
+    let fix = format!("{} apply --server-side --force-conflicts -k config/components/federation", kubectl(hub));
     let own = documents(INTERPRETER).into_iter().next().unwrap_or_default();
     let name = own["metadata"]["name"].as_str().unwrap_or_default();
     let mut checks = vec![match live.get(name) {

@@ -31,7 +31,7 @@ use kube::{Api, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    planes::Planes,
+    planes::{Contexts, Planes},
     seen::{Seen, get, get_metadata, list},
 };
 
@@ -45,6 +45,9 @@ pub struct Facts {
     pub now: Timestamp,
     /// Context of the project.
     pub context: String,
+    /// Contexts of hub and cells.
+    #[serde(default, skip_serializing_if = "Contexts::is_empty")]
+    pub contexts: Contexts,
     /// Namespace in the project.
     pub namespace: String,
     /// Name of the Workload.
@@ -155,7 +158,8 @@ impl Facts {
         };
         let (clusters, deployments) = join(clusters, details).await;
         let (context, namespace) = (planes.context.clone(), planes.namespace.clone());
-        Self { now, context, namespace, name, workload, deployments, clusters }
+        let contexts = planes.contexts.clone();
+        Self { now, context, contexts, namespace, name, workload, deployments, clusters }
     }
 }
 

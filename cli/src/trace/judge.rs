@@ -29,7 +29,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Deployment, Facts};
-use crate::{exit::Exit, screen::Mark, seen::Seen};
+use crate::{exit::Exit, planes::Contexts, screen::Mark, seen::Seen};
 
 /// A link of the way from the project to the cell and back, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ impl Link {
             | Reason::ClaimedByAnotherPolicy
             | Reason::CityLabelLost
             | Reason::DrainWaiting => Self::Policy,
-            Reason::ClusterNotReady | Reason::NotApplied => Self::Cell,
+            Reason::ClusterNotReady | Reason::NotApplied | Reason::CellNotReporting => Self::Cell,
             Reason::HandOverWaits | Reason::InstancesNotShown | Reason::NotWrittenBack => Self::Shown,
             Reason::ProjectRefused | Reason::Pending => Self::Project,
             reason => match reason.class() {
@@ -175,6 +175,9 @@ pub struct Trace {
     pub time: Timestamp,
     /// Context of the project.
     pub context: String,
+    /// Contexts of hub and cells.
+    #[serde(default, skip_serializing_if = "Contexts::is_empty")]
+    pub contexts: Contexts,
     /// Namespace in the project.
     pub namespace: String,
     /// Name of the Workload.
@@ -220,6 +223,7 @@ impl Trace {
         Self {
             time: facts.now,
             context: facts.context.clone(),
+            contexts: facts.contexts.clone(),
             namespace: facts.namespace.clone(),
             workload: facts.name.clone(),
             generation,
@@ -435,7 +439,10 @@ fn text(link: Link, way: &Way, deployment: &Deployment, facts: &Facts) -> (bool,
         },
         Link::Cell => cell(way, deployment, facts),
         Link::Gates => gates(deployment),
-        Link::Instances => shown(format!("{} of {} ready", way.ready, way.desired)),
+        Link::Instances => {
+            let words = deployment.instances.found().and_then(|all| provider_words(all));
+            shown(format!("{} of {} ready{}", way.ready, way.desired, words.unwrap_or_default()))
+        }
         Link::Shown => match &deployment.instances {
             Seen::Found(all) => shown(format!("{} in the project", all.len())),
             seen => hidden(seen.hidden().unwrap_or_else(|| "none in the project".to_owned())),
@@ -495,6 +502,24 @@ fn gates(deployment: &Deployment) -> (bool, String) {
             (false, format!("{} of {} Instances wait for {names}", shut.len(), instances.len()))
         }
     }
+}
+
+/// Returns what the provider says of the first Instance that passed its gates and does not run. A reason of the provider's own has no
+/// rank among ours, so no other link shows it.
+fn provider_words(instances: &[Instance]) -> Option<String> {
+    let waits = |instance: &&Instance| open_gates(instance).is_empty() && !is_available(instance);
+    let instance = instances.iter().find(waits)?;
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let types = [condition::AVAILABLE, condition::PROGRAMMED];
+    let said = types.iter().filter_map(|type_| find(conditions, type_));
+    let said =
+        said.into_iter().find(|said| said.status != ConditionStatus::True && said.reason() != Reason::Pending)?;
+    Some(format!("; {}: {}: {}", instance.name_any(), said.reason, said.message))
+}
+
+fn is_available(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find(conditions, condition::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
 /// Returns the gates that an Instance still has.

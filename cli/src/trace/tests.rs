@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{screen::Screen, seen::Seen};
+use crate::{planes::Contexts, screen::Screen, seen::Seen};
 
 fn facts(deployments: &Value) -> Facts {
     serde_json::from_value(json!({
@@ -100,6 +100,26 @@ fn advice_has_the_steps_of_whoever_can_act_with_the_names_of_the_trace() {
     assert!(tenant.contains("DO      1. ") && !tenant.contains("TELL"), "{tenant}");
     assert!(!tenant.contains("NAMESPACE"), "{tenant}");
     assert!(!of("InstancesProvisioning", true).contains("DO "), "it is in progress");
+}
+
+#[test]
+fn advice_names_the_contexts_and_the_cluster_that_the_trace_knows() {
+    let of = |reason: &str| {
+        let mut waiting = deployment("ord", 0, &waits(reason));
+        waiting["hub_namespace"] = json!("ns-1");
+        let mut facts = facts(&json!([waiting]));
+        facts.contexts = Contexts { hub: Some("karmada".into()), cells: [("cell-ord".into(), "pop".into())].into() };
+        let mut trace = Trace::of(&facts);
+        trace.ways[0].clusters = vec!["cell-ord".to_owned()];
+        text::text(&trace, Screen::PLAIN)
+    };
+    let away = of("ClusterNotReady");
+    assert!(away.contains("kubectl --context karmada describe cluster cell-ord"), "{away}");
+    assert!(away.contains("label cluster CLUSTER topology"), "the label goes to another Cluster: {away}");
+    let silent = of("CellNotReporting");
+    assert!(silent.contains("kubectl --context pop -n ns-1 get wd hello-edge-ord"), "{silent}");
+    let refused = of("ProjectRefused");
+    assert!(refused.contains("--context shop"), "{refused}");
 }
 
 #[test]

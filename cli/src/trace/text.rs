@@ -67,6 +67,23 @@ fn filled_in(step: &str, trace: &Trace, way: Option<&Way>) -> String {
         if let Some(namespace) = &way.hub_namespace {
             step = step.replace("HUB_NAMESPACE", namespace);
         }
+        if let [cluster] = &way.clusters[..] {
+            if let Some(context) = trace.contexts.cells.get(cluster) {
+                step = step
+                    .replace("-context CELL", &format!("-context {context}"))
+                    .replace("=CELL", &format!("={context}"));
+            }
+            // A label goes to another Cluster.
+            if !step.contains("label cluster CLUSTER") {
+                step = step.replace("CLUSTER", cluster);
+            }
+        }
+    }
+    if let Some(hub) = &trace.contexts.hub {
+        step = step.replace("-context HUB", &format!("-context {hub}"));
+    }
+    if !trace.context.is_empty() {
+        step = step.replace("-context PROJECT", &format!("-context {}", trace.context));
     }
     step.replace("-n NAMESPACE", &format!("-n {}", trace.namespace)).replace('`', "")
 }

@@ -29,14 +29,14 @@ pub(super) static Resolving: Entry = Entry {
 };
 
 pub(super) static AwaitingPropagation: Entry = Entry {
-    meaning: "The copies are on their way to the cell. If this lasts, the message says why. An Instance keeps the first message of \
+    meaning: "The copies have not arrived on the cell yet. If this lasts, the message says why. An Instance keeps the first message of \
               this reason. The WorkloadDeployment has the current one.",
     effect: "Running Instances keep their data. New Instances wait.",
     who: Who::Nobody,
     steps: &[
-        "If it lasts, read the current message: `kubectl --kubeconfig PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
-        "Compare what the hub and the cell have: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get configmaps,secrets -l compute.datumapis.com/referenced-data=true`.",
-        "On the cell: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get configmaps,secrets -l compute.datumapis.com/referenced-data=true`.",
+        "If it lasts, read the current message: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
+        "Compare what the hub and the cell have: `kubectl --context HUB -n HUB_NAMESPACE get configmaps,secrets -l compute.datumapis.com/referenced-data=true`.",
+        "On the cell: `kubectl --context CELL -n HUB_NAMESPACE get configmaps,secrets -l compute.datumapis.com/referenced-data=true`.",
     ],
     seen_in: &[
         Seen::condition("WorkloadDeployment", "ReferencedDataReady"),
@@ -49,7 +49,7 @@ pub(super) static AwaitingPropagation: Entry = Entry {
 };
 
 pub(super) static ReferencedDataNotReady: Entry = Entry {
-    meaning: "The copies are on their way to the cell. The Go operator wrote this reason.",
+    meaning: "The copies have not arrived on the cell yet. The Go operator wrote this reason.",
     effect: "Running Instances keep their data. New Instances wait.",
     who: Who::Nobody,
     steps: &[],
@@ -76,7 +76,7 @@ pub(super) static SourceUnauthorized: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Find out who denies it: `kubectl --kubeconfig PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
+        "Find out who denies it: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
         "Grant the manager the right to get ConfigMaps and Secrets in the project, as `config/components/controller_rbac` does.",
         "If a policy of the tenant denies it, the tenant has to change that policy.",
     ],
@@ -126,7 +126,7 @@ pub(super) static SourceNameTaken: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Find the owner of the object on the hub: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get configmap,secret NAME -o yaml --show-managed-fields`.",
+        "Find the owner of the object on the hub: `kubectl --context HUB -n HUB_NAMESPACE get configmap,secret NAME -o yaml --show-managed-fields`.",
         "Ask the owner to rename or remove the object.",
         "If the template refers to `kube-root-ca.crt`, the tenant has to use another name.",
     ],
@@ -150,7 +150,7 @@ pub(super) static SourceCopyHeld: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "See who set the finalizers: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get configmap,secret NAME -o yaml --show-managed-fields`.",
+        "See who set the finalizers: `kubectl --context HUB -n HUB_NAMESPACE get configmap,secret NAME -o yaml --show-managed-fields`.",
         "Let the controller that owns the finalizer end its work. If that controller is gone, remove the finalizer.",
     ],
     seen_in: SOURCE,

@@ -19,10 +19,10 @@ pub(super) static NoClusterForCity: Entry = Entry {
     effect: "The city waits, and nothing starts in it. Other cities are not affected.",
     who: Who::Platform,
     steps: &[
-        "List the Clusters with their cities: `kubectl --kubeconfig HUB get clusters -L topology.datum.net/city-code`.",
-        "Give the city's Cluster its label: `kubectl --kubeconfig HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
-        "If the city has no Cluster yet, join it to Karmada, and then to the operator (kubectl compute cell join).",
-        "If the city does not exist, close it with its LocationBinding in the project, or ask the owner of the Workload to remove it from the placement.",
+        "List the Clusters with their cities: `kubectl --context HUB get clusters -L topology.datum.net/city-code`.",
+        "Give the city's Cluster its label: `kubectl --context HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
+        "If the city has no Cluster yet, join one to Karmada. Then join it to the operator: `kubectl compute cell join CLUSTER --city CITY --hub-context HUB --cell-context CLUSTER=CELL`.",
+        "If the city does not exist, delete its LocationBinding in the project. Or ask the owner of the Workload to remove the city.",
     ],
     seen_in: REPORTED,
     alerts: BLOCKED,
@@ -31,14 +31,14 @@ pub(super) static NoClusterForCity: Entry = Entry {
 
 pub(super) static ClusterNotReady: Entry = Entry {
     meaning: "The city's cluster does not answer Karmada.",
-    effect: "Nothing is evicted. A cell that is only cut off runs on. Its statuses are the last known ones, and readiness \
+    effect: "Nothing is evicted. A cell that only lacks its connection keeps its Instances. Its statuses are the last known ones, and readiness \
              becomes `Unknown` after two minutes. Changes wait.",
     who: Who::Platform,
     steps: &[
-        "Find the Cluster and Karmada's words: `kubectl --kubeconfig HUB describe cluster CLUSTER`.",
+        "Read Karmada's message on the Cluster: `kubectl --context HUB describe cluster CLUSTER`.",
         "Repair the cell, or its connection to the hub. Once it answers, everything continues by itself.",
-        "If the cell does not come back, give another Cluster the label: `kubectl --kubeconfig HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
-        "Then mark the dead Cluster, only if nothing runs there any more: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain=dead`.",
+        "If the cell does not come back, give another Cluster the label: `kubectl --context HUB label cluster CLUSTER topology.datum.net/city-code=CITY`.",
+        "Then mark the dead Cluster, only if nothing runs there any more: `kubectl compute cell dead CLUSTER --hub-context HUB --yes`.",
     ],
     seen_in: &[
         Seen::condition("WorkloadDeployment", "Federated"),
@@ -57,8 +57,8 @@ pub(super) static CityLabelLost: Entry = Entry {
     effect: "The deployment still runs. New deployments of the city also go to the Cluster that has it.",
     who: Who::Platform,
     steps: &[
-        "Put the label back: `kubectl --kubeconfig HUB label cluster CLUSTER topology.datum.net/city-code=CITY --overwrite`.",
-        "If the city has to move, drain the Cluster instead: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain=true`.",
+        "Put the label back: `kubectl --context HUB label cluster CLUSTER topology.datum.net/city-code=CITY --overwrite`.",
+        "If the city has to move, drain the Cluster instead: `kubectl compute cell drain CLUSTER --hub-context HUB`.",
     ],
     seen_in: &[
         Seen::condition("WorkloadDeployment", "Federated"),
@@ -74,10 +74,10 @@ pub(super) static DrainWaiting: Entry = Entry {
     effect: "The deployment still runs where it is. Nothing moves.",
     who: Who::Platform,
     steps: &[
-        "Read the cause on the Cluster: `kubectl --kubeconfig HUB describe cluster CLUSTER`.",
+        "Read the cause on the Cluster: `kubectl --context HUB describe cluster CLUSTER`.",
         "Make the new Cluster able to take the city. It needs the city's label, no taint, the definitions, and a ready cell.",
-        "If Karmada cordoned the Cluster, end that: `karmadactl --kubeconfig HUB uncordon CLUSTER`.",
-        "Or end the drain: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain-`.",
+        "If Karmada cordoned the Cluster, end that: `karmadactl --karmada-context HUB uncordon CLUSTER`.",
+        "Or end the drain: `kubectl --context HUB annotate cluster CLUSTER compute.datumapis.com/drain-`.",
     ],
     seen_in: &[
         Seen::condition("WorkloadDeployment", "Federated"),
@@ -93,10 +93,10 @@ pub(super) static NotScheduled: Entry = Entry {
     effect: CELLS_GO_ON,
     who: Who::Platform,
     steps: &[
-        "Look at the city's Cluster, its taints and its readiness: `kubectl --kubeconfig HUB describe cluster CLUSTER`.",
-        "If the Cluster has a taint from a cordon, remove it: `karmadactl --kubeconfig HUB uncordon CLUSTER`.",
-        "If the Cluster does not serve our kinds, apply the definitions there: `kubectl --kubeconfig CELL apply -f crds/`.",
-        "If the message names another cause, read the scheduler's condition: `kubectl --kubeconfig HUB -n HUB_NAMESPACE describe resourcebindings`.",
+        "Look at the city's Cluster, its taints and its readiness: `kubectl --context HUB describe cluster CLUSTER`.",
+        "If the Cluster has a taint from a cordon, remove it: `karmadactl --karmada-context HUB uncordon CLUSTER`.",
+        "If the Cluster does not serve our kinds, apply the definitions there: `kubectl --context CELL apply --server-side --force-conflicts -f crds/`.",
+        "If the message names another cause, read the scheduler's condition: `kubectl --context HUB -n HUB_NAMESPACE describe resourcebindings`.",
     ],
     seen_in: REPORTED,
     alerts: BLOCKED,
@@ -106,10 +106,10 @@ pub(super) static NotScheduled: Entry = Entry {
 pub(super) static NotApplied: Entry = Entry {
     meaning: "The cluster refused the object, or has not got the last change. The message quotes the cluster. For a ConfigMap or \
               Secret the message names the ResourceBinding that quotes the cluster, because the quote may contain a value.",
-    effect: "The cluster keeps the object as it was before the last change, or does not have it. What runs there runs on.",
+    effect: "The cluster keeps the object as it was before the last change, or does not have it. Running Instances are not affected.",
     who: Who::Platform,
     steps: &[
-        "Read what the cluster answered: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get resourcebindings -o yaml`.",
+        "Read what the cluster answered: `kubectl --context HUB -n HUB_NAMESPACE get resourcebindings -o yaml`.",
         "Often an object of that name was on the cluster before. Remove that object, or let Karmada take it over.",
         "If the message says that the cluster has an earlier version, Karmada has not carried out the change. Check that karmada-controller-manager is up.",
     ],
@@ -118,12 +118,29 @@ pub(super) static NotApplied: Entry = Entry {
     runbook: Some("blocked-deployments.md#not-applied"),
 };
 
+pub(super) static CellNotReporting: Entry = Entry {
+    meaning: "The cluster has the deployment, and the cell's manager has not reported about it for 20 s. Often the manager is not \
+              there, or cannot write in its cell. Or it is an early version of the Go operator, which reports no generation. The \
+              message says so.",
+    effect: "New Instances do not start, and changes wait. What runs in the cell runs on.",
+    who: Who::Platform,
+    steps: &[
+        "Check that the cell's manager runs: `kubectl --context CELL -n compute-system get pods`.",
+        "Read what it logs: `kubectl --context CELL -n compute-system logs deployment/compute-manager`.",
+        "Check that the cell has the deployment: `kubectl --context CELL -n HUB_NAMESPACE get workloaddeployments NAME`.",
+        "If its status is complete there, the hub does not reflect it. Check that the interpreter exists: `kubectl --context HUB get resourceinterpretercustomizations`.",
+    ],
+    seen_in: &[Seen::condition("WorkloadDeployment", "Ready"), Seen::condition("Workload", "Ready")],
+    alerts: BLOCKED,
+    runbook: Some("blocked-deployments.md#the-cell-does-not-report"),
+};
+
 pub(super) static BindingMissing: Entry = Entry {
     meaning: "Karmada has not made a binding, or another client removed it.",
     effect: "A deployment that was never delivered does not start. What was delivered before is recreated, with new uids on the cell.",
     who: Who::Platform,
     steps: &[
-        "See which bindings exist: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get resourcebindings`.",
+        "See which bindings exist: `kubectl --context HUB -n HUB_NAMESPACE get resourcebindings`.",
         "Check that karmada-controller-manager is up and can write. Its log names the binding.",
         "If another client deletes bindings, find it in the hub's audit log, and stop it.",
     ],
@@ -138,9 +155,9 @@ pub(super) static HandOverWaits: Entry = Entry {
     effect: "The Instance runs. Its status in the project is the former cell's last one, and is not current.",
     who: Who::Platform,
     steps: &[
-        "Read the cause in the Instance's condition: `kubectl --kubeconfig PROJECT -n NAMESPACE describe instances NAME`.",
+        "Read the cause in the Instance's condition: `kubectl --context PROJECT -n NAMESPACE describe instances NAME`.",
         "If the former cell is alive, wait until it deletes its Instance.",
-        "If the former cell is gone, delete its Cluster, or mark it: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain=dead`.",
+        "If the former cell is gone, delete its Cluster, or mark it: `kubectl compute cell dead CLUSTER --hub-context HUB --yes`.",
     ],
     seen_in: &[Seen::condition("Instance", "Ready")],
     alerts: &[],
@@ -152,8 +169,8 @@ pub(super) static PropagationSuspended: Entry = Entry {
     effect: "What runs in the cell is not affected. No change reaches the cell.",
     who: Who::Platform,
     steps: &[
-        "Find who suspended the binding, and whether the suspension is still needed: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get resourcebinding NAME -o yaml --show-managed-fields`.",
-        "Resume it. Remove `spec.suspension` from the binding that the message names, or from the city's policy: `kubectl --kubeconfig HUB -n HUB_NAMESPACE edit resourcebinding NAME`.",
+        "Find who suspended the binding, and whether the suspension is still needed: `kubectl --context HUB -n HUB_NAMESPACE get resourcebinding NAME -o yaml --show-managed-fields`.",
+        "Resume it. Remove `spec.suspension` from the binding that the message names, or from the city's policy: `kubectl --context HUB -n HUB_NAMESPACE edit resourcebinding NAME`.",
     ],
     seen_in: REPORTED,
     alerts: BLOCKED,
@@ -165,7 +182,7 @@ pub(super) static ClaimedByAnotherPolicy: Entry = Entry {
     effect: "The object does not reach the deployment's city. Instances that run there keep what they have read.",
     who: Who::Platform,
     steps: &[
-        "Look at the policy that the message names: `kubectl --kubeconfig HUB get propagationpolicies,clusterpropagationpolicies -A`.",
+        "Look at the policy that the message names: `kubectl --context HUB get propagationpolicies,clusterpropagationpolicies -A`.",
         "Ask its owner to narrow it, or remove it. Never remove a policy with a name of the form `city-<code>`.",
         "If the policy is a `city-<code>`, a rollback to claims took the data away. Start the manager with `--referenced-data-propagation=dependencies`.",
     ],
@@ -180,8 +197,8 @@ pub(super) static DependenciesNotPropagated: Entry = Entry {
     effect: "ConfigMaps and Secrets do not reach the cell. New Instances that use them wait. Running Instances are not affected.",
     who: Who::Platform,
     steps: &[
-        "Check that the interpreter exists: `kubectl --kubeconfig HUB get resourceinterpretercustomizations`.",
-        "If it is missing, apply it: `kubectl kustomize config/overlays/hub | kubectl --kubeconfig HUB apply --server-side --filename -`.",
+        "Check that the interpreter exists: `kubectl --context HUB get resourceinterpretercustomizations`.",
+        "If it is missing, apply it: `kubectl kustomize config/overlays/hub | kubectl --context HUB apply --server-side --force-conflicts --filename -`.",
         "Start karmada-controller-manager with the feature gate `PropagateDeps=true`. Restart it after a change of the interpreter.",
     ],
     seen_in: REPORTED,
@@ -195,10 +212,10 @@ pub(super) static HubUnavailable: Entry = Entry {
              for later.",
     who: Who::Platform,
     steps: &[
-        "Ask the hub: `kubectl --kubeconfig HUB get --raw /readyz`.",
-        "Ask the manager what fails, through a forwarded port: `kubectl --kubeconfig MANAGEMENT -n compute-system port-forward deployment/compute-manager 8081`.",
+        "Ask the hub: `kubectl --context HUB get --raw /readyz`.",
+        "Ask the manager what fails, through a forwarded port: `kubectl --context MANAGEMENT -n compute-system port-forward deployment/compute-manager 8081`.",
         "The line in its answer names the cause: `curl -s localhost:8081/readyz`.",
-        "If the hub does not accept the token, make a new one: `kubectl --kubeconfig HUB -n compute-system create token compute-manager --duration=720h`.",
+        "If the hub does not accept the token, make a new one: `kubectl --context HUB -n compute-system create token compute-manager --duration=720h`.",
         "Put it into the kubeconfig in Secret `compute-hub-credentials`. The manager reads it without a restart.",
     ],
     seen_in: REPORTED,
@@ -211,8 +228,8 @@ pub(super) static HubRefused: Entry = Entry {
     effect: CELLS_GO_ON,
     who: Who::Platform,
     steps: &[
-        "Read the message on the deployment: `kubectl --kubeconfig PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
-        "If a permission is missing, apply the hub's overlay again: `kubectl kustomize config/overlays/hub | kubectl --kubeconfig HUB apply --server-side --filename -`.",
+        "Read the message on the deployment: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
+        "If a permission is missing, apply the hub's overlay again: `kubectl kustomize config/overlays/hub | kubectl --context HUB apply --server-side --force-conflicts --filename -`.",
         "Otherwise find the quota, the webhook or the admission rule on the hub that the message quotes.",
     ],
     seen_in: REPORTED,
@@ -236,14 +253,16 @@ pub(super) static InstancesNotShown: Entry = Entry {
 };
 
 pub(super) static ProjectRefused: Entry = Entry {
-    meaning: "The project's API server has refused the operator's writes for 20 s. The message quotes it, and names a webhook that \
-              does not answer.",
-    effect: "Running Instances are not affected. Statuses are not current, and changes of the Workload are not carried out.",
-    who: Who::Tenant,
+    meaning: "The project's API server, or a webhook that it calls, has failed the operator's writes for 20 s. The message names a \
+              webhook that does not answer. Nothing has judged the Workload.",
+    effect: "Running Instances are not affected. Statuses are not current, and changes of the Workload are not carried out. The \
+             operator retries.",
+    who: Who::Platform,
     steps: &[
-        "Read the message: `kubectl -n NAMESPACE describe workloads.compute.datumapis.com NAME`.",
-        "If it names a webhook, look at the webhook's configuration: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`.",
-        "Repair or remove that webhook, quota or policy. The operator continues by itself.",
+        "Read the message: `kubectl --context PROJECT -n NAMESPACE describe workloads.compute.datumapis.com NAME`.",
+        "If it names a webhook, look at the webhook's configuration: `kubectl --context PROJECT get validatingwebhookconfigurations,mutatingwebhookconfigurations`.",
+        "Repair that webhook. If it is the tenant's, the tenant repairs or removes it. The operator continues by itself.",
+        "If it names no webhook, ask the project's API server: `kubectl --context PROJECT get --raw /readyz`.",
     ],
     seen_in: REPORTED,
     alerts: &[],
@@ -256,7 +275,7 @@ pub(super) static HubNamespaceTerminating: Entry = Entry {
              it with all its objects.",
     who: Who::Platform,
     steps: &[
-        "See what holds it: `kubectl --kubeconfig HUB get namespace HUB_NAMESPACE -o yaml`.",
+        "See what holds it: `kubectl --context HUB get namespace HUB_NAMESPACE -o yaml`.",
         "Remove what holds it: the finalizers that the message names, or the API that does not answer.",
     ],
     seen_in: REPORTED,
@@ -268,10 +287,10 @@ pub(super) static HubCopyHeld: Entry = Entry {
     meaning: "Another client's finalizers hold the copy on the hub. Or the copy lost its label \
               `meta.datumapis.com/upstream-namespace`, or cannot be read. The message says which. The Event is also on a copy that \
               cannot be deleted: of a ConfigMap or Secret, or of a deployment whose namespace is gone.",
-    effect: "The copy is what runs in the city, so it runs on until the copy is gone. A deletion waits, and so does a recreation.",
+    effect: "Instances run until the copy is deleted. A deletion waits, and so does a recreation.",
     who: Who::Platform,
     steps: &[
-        "See the finalizers of the copy: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get workloaddeployments NAME -o yaml`.",
+        "See the finalizers of the copy: `kubectl --context HUB -n HUB_NAMESPACE get workloaddeployments NAME -o yaml`.",
         "Let the controller that owns the finalizer end its work. If that controller is gone, remove the finalizer.",
     ],
     seen_in: &[

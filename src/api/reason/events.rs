@@ -13,9 +13,9 @@ pub(super) static QuotaClaimOrphaned: Entry = Entry {
     effect: "The claim uses the project's budget until it is deleted. Once the project answers, the cell deletes the claim itself.",
     who: Who::Platform,
     steps: &[
-        "Check that the Instance is gone in its cell: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get instances`.",
-        "See the claims: `kubectl --kubeconfig PROJECT -n NAMESPACE get resourceclaims`.",
-        "Delete the claim that the Event names: `kubectl --kubeconfig PROJECT -n NAMESPACE delete resourceclaim NAME`.",
+        "Check that the Instance is gone in its cell: `kubectl --context CELL -n HUB_NAMESPACE get instances`.",
+        "See the claims: `kubectl --context PROJECT -n NAMESPACE get resourceclaims`.",
+        "Delete the claim that the Event names: `kubectl --context PROJECT -n NAMESPACE delete resourceclaim NAME`.",
     ],
     seen_in: &[Seen::event("Instance")],
     alerts: &["ComputeQuotaClaimsOrphaned"],
@@ -27,7 +27,7 @@ pub(super) static Repaired: Entry = Entry {
     effect: "The copies on the cell have new uids afterwards. A deployment may have been without its data for a moment.",
     who: Who::Platform,
     steps: &[
-        "If it repeats, see what is repaired: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=Repaired`.",
+        "If it repeats, see what is repaired: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=Repaired`.",
         "Find who deletes `resourcebindings` or `works` in the hub's audit log, and stop it.",
     ],
     seen_in: &[Seen::event("WorkloadDeployment"), Seen::event("ConfigMap"), Seen::event("Secret")],
@@ -40,9 +40,9 @@ pub(super) static Quarantined: Entry = Entry {
     effect: "The Instance runs, and is not changed. Its project does not show it.",
     who: Who::Platform,
     steps: &[
-        "List them with their causes: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=Quarantined`.",
-        "Look on the cell first. A cell that runs the Instance writes it back each time: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get instances`.",
-        "If no cell has the Instance, delete it: `kubectl --kubeconfig HUB -n HUB_NAMESPACE delete instance NAME`.",
+        "List them with their causes: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=Quarantined`.",
+        "Look on the cell first. A cell that runs the Instance writes it back each time: `kubectl --context CELL -n HUB_NAMESPACE get instances`.",
+        "If no cell has the Instance, delete it: `kubectl --context HUB -n HUB_NAMESPACE delete instance NAME`.",
     ],
     seen_in: &[Seen::event("Instance")],
     alerts: &["ComputeQuarantinedInstances"],
@@ -67,7 +67,7 @@ pub(super) static CompanionsStillClaimed: Entry = Entry {
              needs them gets them as dependencies.",
     who: Who::Platform,
     steps: &[
-        "Read what the deployments of the namespace lack, in `Federated`: `kubectl --kubeconfig PROJECT -n NAMESPACE describe workloaddeployments`.",
+        "Read what the deployments of the namespace lack, in `Federated`: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments`.",
     ],
     seen_in: POLICY,
     alerts: &["ComputePolicyGaveUp"],
@@ -86,11 +86,11 @@ pub(super) static AwaitingCompanions: Entry = Entry {
 
 pub(super) static Stranded: Entry = Entry {
     meaning: "A hub namespace holds objects of a project or namespace that does not exist.",
-    effect: "What runs in the cells runs on. The namespace is removed after `cleanup.strandedGraceSeconds`.",
+    effect: "Running Instances are not affected. The namespace is removed after `cleanup.strandedGraceSeconds`.",
     who: Who::Platform,
     steps: &[
-        "See the project in the labels: `kubectl --kubeconfig HUB get namespaces -L meta.datumapis.com/upstream-cluster-name,meta.datumapis.com/upstream-namespace`.",
-        "If the project is to come back, pause the clean-up: `kubectl --kubeconfig HUB annotate namespace HUB_NAMESPACE compute.datumapis.com/pause-cleanup=true`.",
+        "See the project in the labels: `kubectl --context HUB get namespaces -L meta.datumapis.com/upstream-cluster-name,meta.datumapis.com/upstream-namespace`.",
+        "If the project is to come back, pause the clean-up: `kubectl --context HUB annotate namespace HUB_NAMESPACE compute.datumapis.com/pause-cleanup=true`.",
         "Otherwise wait.",
     ],
     seen_in: NAMESPACE,
@@ -103,8 +103,8 @@ pub(super) static Unreadable: Entry = Entry {
     effect: "The operator leaves the object, and what may depend on it, unchanged. What runs is not affected.",
     who: Who::Platform,
     steps: &[
-        "List the objects with their errors: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=Unreadable`.",
-        "If the definition there has another version, apply this operator's: `kubectl --kubeconfig HUB apply -f crds/`.",
+        "List the objects with their errors: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=Unreadable`.",
+        "If the definition there has another version, apply this operator's: `kubectl --context HUB apply --server-side --force-conflicts -f crds/`.",
         "Correct or delete what the message names. For a namespace, restore its labels.",
     ],
     seen_in: &[
@@ -126,8 +126,8 @@ pub(super) static RemovalRefused: Entry = Entry {
     effect: "The object stays. Running Instances are not affected.",
     who: Who::Platform,
     steps: &[
-        "List the causes: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=RemovalRefused`.",
-        "If a right is missing, apply the hub's overlay again: `kubectl kustomize config/overlays/hub | kubectl --kubeconfig HUB apply --server-side --filename -`.",
+        "List the causes: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=RemovalRefused`.",
+        "If a right is missing, apply the hub's overlay again: `kubectl kustomize config/overlays/hub | kubectl --context HUB apply --server-side --force-conflicts --filename -`.",
         "Otherwise let the webhook or policy of the hub accept the deletion.",
     ],
     seen_in: NAMESPACE,
@@ -140,9 +140,9 @@ pub(super) static LeftOnCluster: Entry = Entry {
     effect: "The Instances of these objects run there until the cluster answers.",
     who: Who::Platform,
     steps: &[
-        "See what is left: `kubectl --kubeconfig HUB -n karmada-es-CLUSTER get works`.",
+        "See what is left: `kubectl --context HUB -n karmada-es-CLUSTER get works`.",
         "Repair the cluster. Karmada then removes what is left.",
-        "If the cluster does not come back, remove it from Karmada: `karmadactl --kubeconfig HUB unjoin CLUSTER`.",
+        "If the cluster does not come back, remove it from Karmada: `karmadactl --karmada-context HUB unjoin CLUSTER`.",
     ],
     seen_in: NAMESPACE,
     alerts: &["ComputeLeftOnCluster"],
@@ -155,9 +155,9 @@ pub(super) static DeletionsPaused: Entry = Entry {
     effect: "What runs keeps running. The copies are deleted after `timing.lossPatienceSeconds` (an hour).",
     who: Who::Platform,
     steps: &[
-        "See which originals are missing: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=DeletionsPaused`.",
+        "See which originals are missing: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=DeletionsPaused`.",
         "If they have to run on, restore the deployments, or create their Workloads again, within the hour.",
-        "If you need more time, pause the clean-up: `kubectl --kubeconfig HUB annotate namespace HUB_NAMESPACE compute.datumapis.com/pause-cleanup=true`.",
+        "If you need more time, pause the clean-up: `kubectl --context HUB annotate namespace HUB_NAMESPACE compute.datumapis.com/pause-cleanup=true`.",
         "If the loss is right, wait.",
     ],
     seen_in: NAMESPACE,
@@ -170,10 +170,10 @@ pub(super) static DrainFailed: Entry = Entry {
     effect: "One hub namespace was away for a moment. No other namespace follows.",
     who: Who::Platform,
     steps: &[
-        "Read what was missing on the target: `kubectl --kubeconfig HUB describe cluster CLUSTER`.",
+        "Read what was missing on the target: `kubectl --context HUB describe cluster CLUSTER`.",
         "Repair the cell of the target.",
-        "End the drain: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain-`.",
-        "Start it again: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain=true`.",
+        "End the drain: `kubectl --context HUB annotate cluster CLUSTER compute.datumapis.com/drain-`.",
+        "Start it again: `kubectl compute cell drain CLUSTER --hub-context HUB`.",
     ],
     seen_in: &[Seen::event("Cluster")],
     alerts: &["ComputeDrainStuck"],
@@ -185,7 +185,7 @@ pub(super) static DrainEnded: Entry = Entry {
     effect: "Nothing of the city has to leave the Cluster.",
     who: Who::Nobody,
     steps: &[
-        "When the Cluster is gone or has another city, remove the annotation: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain-`.",
+        "When the Cluster is gone or has another city, remove the annotation: `kubectl --context HUB annotate cluster CLUSTER compute.datumapis.com/drain-`.",
     ],
     seen_in: &[Seen::event("Cluster")],
     alerts: &[],
@@ -198,8 +198,8 @@ pub(super) static SeveralClusters: Entry = Entry {
     effect: "What runs stays where it is.",
     who: Who::Platform,
     steps: &[
-        "List the Clusters with their cities: `kubectl --kubeconfig HUB get clusters -L topology.datum.net/city-code`.",
-        "To bring the city together, drain the other Clusters: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain=true`.",
+        "List the Clusters with their cities: `kubectl --context HUB get clusters -L topology.datum.net/city-code`.",
+        "To bring the city together, drain the other Clusters: `kubectl compute cell drain CLUSTER --hub-context HUB`.",
     ],
     seen_in: &[Seen::event("PropagationPolicy"), Seen::event("Cluster")],
     alerts: &[],
@@ -211,7 +211,7 @@ pub(super) static PolicyFieldsRemoved: Entry = Entry {
     effect: "The policy is as the operator writes it. The fields could have kept a deleted Secret on a cell, for example.",
     who: Who::Platform,
     steps: &[
-        "Find the client: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get propagationpolicies NAME -o yaml --show-managed-fields`.",
+        "Find the client: `kubectl --context HUB -n HUB_NAMESPACE get propagationpolicies NAME -o yaml --show-managed-fields`.",
         "Stop the client. Others may set `spec.placement.clusterTolerations` and `spec.suspension` only.",
     ],
     seen_in: POLICY,
@@ -224,7 +224,7 @@ pub(super) static SeveralSpellings: Entry = Entry {
     effect: "Nothing is affected while the city guard is on.",
     who: Who::Platform,
     steps: &[
-        "Use one spelling for the label of the Clusters: `kubectl --kubeconfig HUB label cluster CLUSTER topology.datum.net/city-code=CITY --overwrite`.",
+        "Use one spelling for the label of the Clusters: `kubectl --context HUB label cluster CLUSTER topology.datum.net/city-code=CITY --overwrite`.",
     ],
     seen_in: POLICY,
     alerts: &[],
@@ -258,9 +258,9 @@ pub(super) static MigrationRefused: Entry = Entry {
     effect: "Companions reach the same cities as before. Data that two cities share reaches only one of them.",
     who: Who::Platform,
     steps: &[
-        "Read the cause: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=MigrationRefused`.",
+        "Read the cause: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=MigrationRefused`.",
         "Start karmada-controller-manager with the feature gate `PropagateDeps=true`.",
-        "Apply the interpreter: `kubectl kustomize config/overlays/hub | kubectl --kubeconfig HUB apply --server-side --filename -`.",
+        "Apply the interpreter: `kubectl kustomize config/overlays/hub | kubectl --context HUB apply --server-side --force-conflicts --filename -`.",
         "Restart karmada-controller-manager. Without a restart, Karmada does not look again at what it has seen without a script.",
     ],
     seen_in: POLICY,
@@ -275,8 +275,8 @@ pub(super) static MigrationWaits: Entry = Entry {
     effect: NOTHING_LOST,
     who: Who::Platform,
     steps: &[
-        "Read what the policies wait for: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=MigrationWaits`.",
-        "Find out why no deployment is delivered by its policy: `kubectl --kubeconfig HUB get resourcebindings -A`.",
+        "Read what the policies wait for: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=MigrationWaits`.",
+        "Find out why no deployment is delivered by its policy: `kubectl --context HUB get resourcebindings -A`.",
     ],
     seen_in: POLICY,
     alerts: &["ComputeMigrationStalled"],
@@ -287,7 +287,7 @@ pub(super) static FieldsTakenOver: Entry = Entry {
     meaning: "The operator took over fields of a spec from another field manager (the Go operator, a person).",
     effect: "The operator removes fields that the Workload no longer sets. Running Instances are not affected by the take-over.",
     who: Who::Nobody,
-    steps: &["If a person changed the object by hand, change the Workload instead."],
+    steps: &["If a person changed the object, change the Workload instead."],
     seen_in: &[Seen::event("WorkloadDeployment"), Seen::event("Instance")],
     alerts: &[],
     runbook: Some("migration.md#field-owners"),
@@ -298,8 +298,8 @@ pub(super) static WritesTakenBack: Entry = Entry {
     effect: "The object changes back and forth. The operator backs off to one write a minute.",
     who: Who::Platform,
     steps: &[
-        "Find the client, on a cell: `kubectl --kubeconfig CELL get events.events.k8s.io -A --field-selector reason=WritesTakenBack`.",
-        "On management, the Event is in the project or on the hub: `kubectl --kubeconfig HUB get events.events.k8s.io -A --field-selector reason=WritesTakenBack`.",
+        "Find the client, on a cell: `kubectl --context CELL get events.events.k8s.io -A --field-selector reason=WritesTakenBack`.",
+        "On management, the Event is in the project or on the hub: `kubectl --context HUB get events.events.k8s.io -A --field-selector reason=WritesTakenBack`.",
         "Stop the client. It is usually a second manager.",
     ],
     seen_in: &[
@@ -317,8 +317,8 @@ pub(super) static WritesNotKept: Entry = Entry {
     effect: "The stored object runs, and status is still written. The operator writes the field again once an hour.",
     who: Who::Platform,
     steps: &[
-        "Read the field: `kubectl --kubeconfig CELL get events.events.k8s.io -A --field-selector reason=WritesNotKept`.",
-        "If the definition there has another version, apply this operator's: `kubectl --kubeconfig CELL apply -f crds/`.",
+        "Read the field: `kubectl --context CELL get events.events.k8s.io -A --field-selector reason=WritesNotKept`.",
+        "If the definition there has another version, apply this operator's: `kubectl --context CELL apply --server-side --force-conflicts -f crds/`.",
         "Otherwise find the admission webhook or policy that changes the object. A restart of the manager writes at once.",
     ],
     seen_in: &[
@@ -336,7 +336,7 @@ pub(super) static StrayInstance: Entry = Entry {
     effect: "The other Instances of the deployment are not affected.",
     who: Who::Nobody,
     steps: &[
-        "If it repeats, find who creates Instances on the cell: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get instances -o yaml --show-managed-fields`.",
+        "If it repeats, find who creates Instances on the cell: `kubectl --context CELL -n HUB_NAMESPACE get instances -o yaml --show-managed-fields`.",
     ],
     seen_in: &[Seen::event("WorkloadDeployment")],
     alerts: &[],

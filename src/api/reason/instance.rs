@@ -57,9 +57,9 @@ pub(super) static InstanceRefused: Entry = Entry {
              Instance or change waits.",
     who: Who::Platform,
     steps: &[
-        "Read the API server's answer: `kubectl --kubeconfig CELL -n HUB_NAMESPACE describe workloaddeployments NAME`.",
+        "Read the API server's answer: `kubectl --context CELL -n HUB_NAMESPACE describe workloaddeployments NAME`.",
         "If a right is missing, apply the cell's role again: `config/components/cell_rbac`.",
-        "If the definition on the cell is older, apply it: `kubectl --kubeconfig CELL apply -f crds/`.",
+        "If the definition on the cell is older, apply it: `kubectl --context CELL apply --server-side --force-conflicts -f crds/`.",
         "If a quota, webhook or policy of the cell denies it, change that. If the template is invalid, the tenant corrects the Workload.",
     ],
     seen_in: &[
@@ -70,7 +70,7 @@ pub(super) static InstanceRefused: Entry = Entry {
         Seen::condition("Instance", "Ready"),
         Seen::condition("Instance", "QuotaGranted"),
     ],
-    alerts: &["ComputePermissionMissing", "ComputeReconcileErrors"],
+    alerts: &["ComputeDeploymentsBlocked", "ComputePermissionMissing", "ComputeReconcileErrors"],
     runbook: Some("reconcile-errors.md#where-users-see-an-error"),
 };
 

@@ -52,6 +52,9 @@ pub enum WaitsFor {
     Tenant,
     /// The operators of the federation, as far as is known.
     Platform,
+    /// One project's API server, or a webhook that it calls. A webhook may be the tenant's. So no alert counts it, and a tenant
+    /// cannot call the platform's operators by a broken webhook.
+    Project,
 }
 
 impl WaitsFor {
@@ -60,12 +63,13 @@ impl WaitsFor {
         match self {
             Self::Tenant => "tenant",
             Self::Platform => "platform",
+            Self::Project => "project",
         }
     }
 }
 
 /// Party that acts on a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Who {
     /// The owner of the Workload, or of an object that it refers to.
     Tenant,
@@ -372,6 +376,8 @@ reasons! {
     NotScheduled: Delivery, rank 6, stays;
     /// The cluster rejects it, or has not applied it.
     NotApplied: Delivery, rank 6, stays;
+    /// The cluster has it, and the cell's manager does not report about it.
+    CellNotReporting: Delivery, rank 6, stays;
     /// Karmada created no binding, or the binding was removed.
     BindingMissing: Delivery, rank 6, stays;
     /// Instance: another cell holds its copy on the hub, and the hand-over has to wait.
@@ -473,8 +479,9 @@ reasons! {
 impl Reason {
     /// Returns the party that can resolve it: the tenant if the entry says so, else the platform.
     pub fn waits_for(&self) -> WaitsFor {
-        match self.entry() {
-            Some(Entry { who: Who::Tenant, .. }) => WaitsFor::Tenant,
+        match (self, self.entry()) {
+            (Self::ProjectRefused, _) => WaitsFor::Project,
+            (_, Some(Entry { who: Who::Tenant, .. })) => WaitsFor::Tenant,
             _ => WaitsFor::Platform,
         }
     }

@@ -27,7 +27,7 @@ pub(super) static NetworkProvisioning: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Nobody,
     steps: &[
-        "If it lasts, look at the object that the message names: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get networkbindings,subnetclaims -o yaml`.",
+        "If it lasts, look at the object that the message names: `kubectl --context CELL -n HUB_NAMESPACE get networkbindings,subnetclaims -o yaml`.",
         "If its conditions do not change, the network services have to act.",
     ],
     seen_in: REPORTED,
@@ -40,11 +40,11 @@ pub(super) static NetworkFailedToCreate: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Read the conditions on the cell: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get networkbindings -o yaml`.",
+        "Read the conditions on the cell: `kubectl --context CELL -n HUB_NAMESPACE get networkbindings -o yaml`.",
         "Ask the team of the network services to resolve what they report.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -66,11 +66,11 @@ pub(super) static ProjectUnresolved: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Check the labels of the namespace on the cell: `kubectl --kubeconfig CELL get namespace HUB_NAMESPACE --show-labels`.",
+        "Check the labels of the namespace on the cell: `kubectl --context CELL get namespace HUB_NAMESPACE --show-labels`.",
         "If the labels name the project, register the project with the network services.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -79,11 +79,11 @@ pub(super) static LocationNotAvailable: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "See the Locations of the cell: `kubectl --kubeconfig CELL get locations,locationbindings -o yaml`.",
+        "See the Locations of the cell: `kubectl --context CELL get locations,locationbindings -o yaml`.",
         "Ask the team of the network services to serve the location, or remove the city from the projects.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -92,11 +92,11 @@ pub(super) static NoMatchingLocation: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "See the Locations of the cell with their cities: `kubectl --kubeconfig CELL get locations,locationbindings -o yaml`.",
+        "See the Locations of the cell with their cities: `kubectl --context CELL get locations,locationbindings -o yaml`.",
         "Create a Location on the cell with the city under `topology.datum.net/city-code` in its `spec.topology`.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -106,11 +106,11 @@ pub(super) static AmbiguousServingLocation: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "See the Locations of the cell with their cities: `kubectl --kubeconfig CELL get locations,locationbindings -o yaml`.",
+        "See the Locations of the cell with their cities: `kubectl --context CELL get locations,locationbindings -o yaml`.",
         "Leave the city in the `spec.topology` of one Location only.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };
 
@@ -119,10 +119,10 @@ pub(super) static LocationMismatch: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Compare the location in the conditions with the Instance's: `kubectl --kubeconfig CELL -n HUB_NAMESPACE get networkbindings -o yaml`.",
+        "Compare the location in the conditions with the Instance's: `kubectl --context CELL -n HUB_NAMESPACE get networkbindings -o yaml`.",
         "Ask the team of the network services to correct the location.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: None,
 };

@@ -7,15 +7,15 @@ use super::{Class, DOCS, Entry, Reason};
 /// Beginning of the page.
 const HEAD: &str = "# Reasons
 
-Every reason that a condition or an Event of this operator can have, and who has to act. `compute-operator reasons` prints this page,
-and a test compares. To see the reasons of one Workload:
+Every reason that a condition or an Event of this operator can have, and who has to act. `compute-operator reasons` prints this
+page, and a test compares. To see the reasons of one Workload:
 
     $ kubectl compute trace workload/NAME -n NAMESPACE
     $ kubectl -n NAMESPACE describe cwl NAME
     $ kubectl -n NAMESPACE get wd --field-selector spec.workloadRef.name=NAME -o yaml
 
-`kubectl compute explain REASON` shows one entry of this page. [Status](status.md) says which condition to wait for. `Ready` of Workload
-and WorkloadDeployment has the worst of these reasons.
+`kubectl compute explain REASON` shows one entry of this page. [Status](status.md) says which condition to wait for. `Ready` of a
+Workload or WorkloadDeployment has the worst of these reasons.
 
 Kubernetes has a Workload of its own from version 1.35 on. So use the short name `cwl` or `computeworkloads`, or the whole name
 `workloads.compute.datumapis.com`. `kubectl get compute` lists all three kinds. The field selector needs Kubernetes 1.31.
@@ -24,12 +24,12 @@ The condition's message says what is wrong and what to do. If several things are
 up to the Workload. A rank of 0 means that the deployment runs, or that nothing is wrong yet.
 
 **Who acts** is `tenant` for the owner of the Workload, or of an object that it refers to. Alerts leave such reasons out (label
-`waits_for` of `compute_federation_blocked_deployments`). `platform` is the team that runs the federation. `nobody` means that no
-person has to act.
+`waits_for` of `compute_federation_blocked_deployments`), and `ProjectRefused`. `platform` is the team that runs the federation.
+`nobody` means that no person has to act.
 
-Commands have words in capitals, which you replace. `HUB`, `PROJECT`, `CELL` and `MANAGEMENT` are kubeconfigs: of Karmada, of the
-project, of the city's cell, and of the cluster where the management controllers run. A command without `--kubeconfig` is for the
-tenant in the project. `HUB_NAMESPACE` is `ns-` with the uid of the project's namespace. The hub and the cells use it.
+Commands have words in capitals, which you replace. `HUB`, `PROJECT`, `CELL` and `MANAGEMENT` are contexts of your kubeconfig: of
+Karmada, of the project, of the city's cell, and of the cluster where the management controllers run. A command without `--context`
+is for the tenant in the project. `HUB_NAMESPACE` is `ns-` with the uid of the project's namespace. The hub and the cells use it.
 ";
 
 /// A section: title, introduction, and the classes of its reasons.
@@ -48,7 +48,7 @@ const SECTIONS: [Section; 10] = [
          [config file](configuration.md).",
         &[Class::Source],
     ),
-    ("Data on its way", "In `ReferencedDataReady`.", &[Class::Data]),
+    ("Data that has not arrived", "In `ReferencedDataReady`.", &[Class::Data]),
     ("Networks", "In `Ready` of the Instance, and in `Available` of WorkloadDeployment and Workload.", &[Class::Network]),
     (
         "Quota",
@@ -74,11 +74,11 @@ const SECTIONS: [Section; 10] = [
     ),
     (
         "Events",
-        "When `Federated` turns bad, an Event with the reason of the condition is sent too. There is one exception. If more than 20 \
-         deployments, and more than one in ten, wait for their first delivery and Karmada gives no reason, no Events are sent. Look at \
-         the conditions, or at `compute_federation_blocked_deployments`.
+        "When `Federated` becomes False or Unknown, an Event with the same reason is sent. There is one exception: deployments \
+         wait for their first delivery, and Karmada gives no reason. If these are more than 20, and more than one in ten, no Events \
+         are sent. Look at the conditions, or at `compute_federation_blocked_deployments`.
 
-On an Instance in its cell, a Warning is sent when `QuotaGranted` changes to a reason of the section on quota, or when \
+On an Instance in its cell, a Warning is sent in two cases. `QuotaGranted` changes to a reason of the section on quota, or \
          `ReferencedDataReady` changes to `AwaitingPropagation`. It is sent only while the Instance waits at a gate, not while it runs.
 
 The reasons below are of Events alone.",
@@ -90,6 +90,7 @@ The reasons below are of Events alone.",
 pub fn text() -> String {
     let mut page = HEAD.to_owned();
     for (title, introduction, classes) in SECTIONS {
+        let introduction = wrapped(introduction);
         let _ = write!(page, "\n## {title}\n\n{introduction}\n\n| reason | rank | who acts |\n|---|---|---|\n");
         let reasons: Vec<(&Reason, &Entry)> = Reason::ALL
             .iter()
@@ -107,9 +108,32 @@ pub fn text() -> String {
     page
 }
 
+/// Width of a line of the page, in characters.
+const WIDTH: usize = 130;
+
+/// Breaks the lines of paragraphs. A span of code stays on one line, because a reader copies it.
+fn wrapped(text: &str) -> String {
+    let mut wrapped = String::new();
+    for (nth, paragraph) in text.split("\n\n").enumerate() {
+        wrapped.push_str(if nth == 0 { "" } else { "\n\n" });
+        let (mut width, mut is_code) = (0, false);
+        for word in paragraph.split(' ') {
+            let length = word.chars().count();
+            let breaks = width > 0 && !is_code && width + 1 + length > WIDTH;
+            if width > 0 {
+                wrapped.push(if breaks { '\n' } else { ' ' });
+            }
+            width = if breaks { length } else { width + length + usize::from(width > 0) };
+            wrapped.push_str(word);
+            is_code ^= word.matches('`').count() % 2 == 1;
+        }
+    }
+    wrapped
+}
+
 /// Returns the part of the page about one reason.
 fn explained(reason: &Reason, entry: &Entry) -> String {
-    let mut text = format!("\n### {reason}\n\n{}\n\n{}\n", entry.meaning, entry.effect);
+    let mut text = format!("\n### {reason}\n\n{}\n\n{}\n", wrapped(entry.meaning), wrapped(entry.effect));
     for (nth, step) in entry.steps.iter().enumerate() {
         let before = if nth == 0 { "\n" } else { "" };
         let _ = writeln!(text, "{before}{}. {step}", nth + 1);
@@ -140,4 +164,21 @@ pub fn runbook_head(file: &str, alerts: &[&str]) -> String {
 /// Returns the address of a runbook.
 pub fn runbook_url(file: &str) -> String {
     format!("{DOCS}/runbooks/{file}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_are_wrapped_and_code_is_not() {
+        let words = ["word"; 40].join(" ");
+        let lines: Vec<usize> = wrapped(&words).lines().map(str::len).collect();
+        assert_eq!(lines, [129, 69]);
+        let code = format!("{} `kubectl get {}` end", ["word"; 25].join(" "), "x".repeat(20));
+        let text = wrapped(&code);
+        assert!(text.lines().any(|line| line.contains(&format!("`kubectl get {}`", "x".repeat(20)))), "{text}");
+        assert_eq!(wrapped("one\n\ntwo"), "one\n\ntwo");
+        assert_eq!(wrapped(&words).replace('\n', " "), words, "nothing is lost");
+    }
 }

@@ -7,6 +7,13 @@ use super::{Entry, Seen, Who};
 /// Condition of the Workload, and of the placement in its status.
 const REPORTED: &[Seen] =
     &[Seen::condition("Workload", "Available"), Seen::condition("placement of a Workload", "Available")];
+/// The same, and the deployment to which a write failed.
+const WRITES_REPORTED: &[Seen] = &[
+    Seen::condition("Workload", "Available"),
+    Seen::condition("placement of a Workload", "Available"),
+    Seen::condition("WorkloadDeployment", "Federated"),
+    Seen::event("WorkloadDeployment"),
+];
 const RUNS_ON: &str = "Running Instances are kept. The placement is not changed until it is resolved.";
 
 pub(super) static NoMatchingLocations: Entry = Entry {
@@ -14,7 +21,7 @@ pub(super) static NoMatchingLocations: Entry = Entry {
     effect: "The placement has no deployments. Other placements are not affected.",
     who: Who::Platform,
     steps: &[
-        "See the cities that are open to the project: `kubectl --kubeconfig PROJECT get locationbindings -o yaml`.",
+        "See the cities that are open to the project: `kubectl --context PROJECT get locationbindings -o yaml`.",
         "Open a city of the placement to the project with a LocationBinding. Or the tenant names a city that is open.",
     ],
     seen_in: REPORTED,
@@ -36,7 +43,7 @@ pub(super) static InvalidPlacement: Entry = Entry {
 };
 
 pub(super) static LimitExceeded: Entry = Entry {
-    meaning: "The Workload, or a deployment made by hand, is over a limit. The message names the limit and the value.",
+    meaning: "The Workload, or a deployment without a Workload, is over a limit. The message names the limit and the value.",
     effect: "Nothing is created or changed. Running Instances are kept.",
     who: Who::Tenant,
     steps: &[
@@ -70,24 +77,25 @@ pub(super) static DeploymentForbidden: Entry = Entry {
     effect: RUNS_ON,
     who: Who::Platform,
     steps: &[
-        "Check the role of the manager: `kubectl --kubeconfig PROJECT get clusterroles,clusterrolebindings`.",
+        "Check the role of the manager: `kubectl --context PROJECT get clusterroles,clusterrolebindings`.",
         "Apply the role again: `config/components/controller_rbac`, or `config/overlays/project-access` in a Milo platform.",
     ],
-    seen_in: REPORTED,
-    alerts: &["ComputePermissionMissing"],
+    seen_in: WRITES_REPORTED,
+    alerts: &["ComputeDeploymentsBlocked", "ComputePermissionMissing"],
     runbook: Some("reconcile-errors.md#a-permission-is-missing"),
 };
 
 pub(super) static DeploymentDenied: Entry = Entry {
-    meaning: "A quota, a webhook or a policy of the project refuses a deployment. The message quotes it.",
+    meaning: "A quota, a webhook or a policy of the project denies a write to a deployment. The message names and quotes it.",
     effect: RUNS_ON,
     who: Who::Tenant,
     steps: &[
         "Read the message: `kubectl -n NAMESPACE describe workloads.compute.datumapis.com NAME`.",
         "Look at the quotas of the namespace: `kubectl -n NAMESPACE describe resourcequotas`.",
         "Let the quota, the webhook or the policy that the message names accept WorkloadDeployments.",
+        "If the rule is not yours, ask its owner. The operator cannot tell who owns it.",
     ],
-    seen_in: REPORTED,
+    seen_in: WRITES_REPORTED,
     alerts: &[],
     runbook: Some("reconcile-errors.md#where-users-see-an-error"),
 };
@@ -95,10 +103,10 @@ pub(super) static DeploymentDenied: Entry = Entry {
 pub(super) static DeletionWaits: Entry = Entry {
     meaning: "The Workload is being deleted, and its deployments are held. The message names them with their finalizers, or those \
               that cannot be read.",
-    effect: "What runs in the cities runs on until its deployment is deleted.",
+    effect: "Instances run until their deployment is deleted.",
     who: Who::Platform,
     steps: &[
-        "Read what holds each deployment, in `Federated`: `kubectl --kubeconfig PROJECT -n NAMESPACE describe workloaddeployments`.",
+        "Read what holds each deployment, in `Federated`: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments`.",
         "Remove what the deployment names: a finalizer of another client, or an object that cannot be read.",
     ],
     seen_in: REPORTED,

@@ -80,9 +80,9 @@ pub(super) static NotWrittenBack: Entry = Entry {
     effect: "The Instance runs. The tenant cannot see it.",
     who: Who::Platform,
     steps: &[
-        "Read the message on the cell: `kubectl --kubeconfig CELL -n HUB_NAMESPACE describe instances NAME`.",
-        "Check the labels of the namespace on the cell: `kubectl --kubeconfig CELL get namespace HUB_NAMESPACE --show-labels`.",
-        "Check that the hub has the namespace and the deployment: `kubectl --kubeconfig HUB -n HUB_NAMESPACE get workloaddeployments`.",
+        "Read the message on the cell: `kubectl --context CELL -n HUB_NAMESPACE describe instances NAME`.",
+        "Check the labels of the namespace on the cell: `kubectl --context CELL get namespace HUB_NAMESPACE --show-labels`.",
+        "Check that the hub has the namespace and the deployment: `kubectl --context HUB -n HUB_NAMESPACE get workloaddeployments`.",
     ],
     seen_in: &[Seen::condition("Instance", "WrittenBack")],
     alerts: &[],

@@ -52,7 +52,7 @@ pub(super) static QuotaExceeded: Entry = Entry {
     effect: NEW_ONLY,
     who: Who::Platform,
     steps: &[
-        "See what the project claims: `kubectl --kubeconfig PROJECT get resourceclaims -A -o yaml`.",
+        "See what the project claims: `kubectl --context PROJECT get resourceclaims -A -o yaml`.",
         "Raise the project's budget. Or the tenant deletes or shrinks Workloads.",
     ],
     seen_in: REPORTED,
@@ -78,8 +78,8 @@ pub(super) static QuotaBackendUnavailable: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Ask the project's control plane: `kubectl --kubeconfig PROJECT get --raw /readyz`.",
-        "Check server, CA and token in the kubeconfig of the Secret: `kubectl --kubeconfig CELL -n compute-system get secret compute-quota-credentials`.",
+        "Ask the project's control plane: `kubectl --context PROJECT get --raw /readyz`.",
+        "Check server, CA and token in the kubeconfig of the Secret: `kubectl --context CELL -n compute-system get secret compute-quota-credentials`.",
     ],
     seen_in: REPORTED,
     alerts: &["ComputeQuotaBackendUnavailable"],
@@ -92,7 +92,7 @@ pub(super) static QuotaProjectNotFound: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "See which project the cell's namespace names: `kubectl --kubeconfig CELL get namespace HUB_NAMESPACE --show-labels`.",
+        "See which project the cell's namespace names: `kubectl --context CELL get namespace HUB_NAMESPACE --show-labels`.",
         "If the project was deleted, wait for its clean-up. If the label is wrong, correct the namespace on the hub.",
     ],
     seen_in: REPORTED,
@@ -105,7 +105,7 @@ pub(super) static QuotaNamespaceNotFound: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Check the namespaces of the project: `kubectl --kubeconfig PROJECT get namespaces`.",
+        "Check the namespaces of the project: `kubectl --context PROJECT get namespaces`.",
         "If the namespace was deleted, sweeps remove what ran in it. If it was restored, see the runbook of a restored namespace.",
     ],
     seen_in: REPORTED,
@@ -119,7 +119,7 @@ pub(super) static QuotaMisconfigured: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Check that the project has the definition: `kubectl --kubeconfig PROJECT get crd resourceclaims.quota.miloapis.com`.",
+        "Check that the project has the definition: `kubectl --context PROJECT get crd resourceclaims.quota.miloapis.com`.",
         "Grant the cell get, list, watch, create and delete of ResourceClaims, as `config/components/quota_rbac` does.",
         "If the message names the token, put a new one into the Secret `compute-quota-credentials`.",
     ],
@@ -133,8 +133,8 @@ pub(super) static QuotaProjectIDUnresolvable: Entry = Entry {
     effect: NEW_WAIT,
     who: Who::Platform,
     steps: &[
-        "Karmada brings the label with the namespace. Look at the namespace on the hub: `kubectl --kubeconfig HUB get namespace HUB_NAMESPACE --show-labels`.",
-        "If the hub has the label, Karmada has not applied the namespace on the cell. Look at its Work: `kubectl --kubeconfig HUB -n karmada-es-CLUSTER get works`.",
+        "Karmada brings the label with the namespace. Look at the namespace on the hub: `kubectl --context HUB get namespace HUB_NAMESPACE --show-labels`.",
+        "If the hub has the label, Karmada has not applied the namespace on the cell. Look at its Work: `kubectl --context HUB -n karmada-es-CLUSTER get works`.",
     ],
     seen_in: REPORTED,
     alerts: UNANSWERED,
@@ -146,7 +146,7 @@ pub(super) static QuotaNoBudget: Entry = Entry {
     effect: NEW_ONLY,
     who: Who::Platform,
     steps: &[
-        "Read the claim's conditions: `kubectl --kubeconfig PROJECT -n NAMESPACE get resourceclaims -o yaml`.",
+        "Read the claim's conditions: `kubectl --context PROJECT -n NAMESPACE get resourceclaims -o yaml`.",
         "Register the resources and grant a budget, as `config/components/quota` does.",
         "If the budget exists, check that Milo's quota controller is up.",
     ],
@@ -161,13 +161,13 @@ pub(super) static QuotaClaimHeld: Entry = Entry {
              affected.",
     who: Who::Platform,
     steps: &[
-        "Find the holder: `kubectl --kubeconfig PROJECT -n NAMESPACE get resourceclaims -L compute.datumapis.com/source-cluster,compute.datumapis.com/cell-uid`.",
+        "Find the holder: `kubectl --context PROJECT -n NAMESPACE get resourceclaims -L compute.datumapis.com/source-cluster,compute.datumapis.com/cell-uid`.",
         "If the holder is alive, wait until it deletes its Instance.",
-        "If the holder is gone, delete its Cluster, or mark it: `kubectl --kubeconfig HUB annotate cluster CLUSTER compute.datumapis.com/drain=dead`. Management hands the Instance's record to the new cell, and then frees the claim once (`ClaimFreed`).",
-        "Delete any other claim by hand: `kubectl --kubeconfig PROJECT -n NAMESPACE delete resourceclaim NAME`.",
+        "If the holder is gone, delete its Cluster, or mark it: `kubectl compute cell dead CLUSTER --hub-context HUB --yes`. Management hands the Instance's record to the new cell, and then frees the claim once (`ClaimFreed`).",
+        "Delete any other claim yourself: `kubectl --context PROJECT -n NAMESPACE delete resourceclaim NAME`.",
     ],
     seen_in: REPORTED,
-    alerts: &[],
+    alerts: &["ComputeDeploymentsBlocked"],
     runbook: Some("dead-cell.md#what-you-may-have-to-delete-by-hand"),
 };
 

@@ -148,8 +148,42 @@ fn commands_use_known_placeholders_and_no_ambiguous_kind() {
             }
             let platform = entry.who != Who::Tenant && command.starts_with("kube");
             let is_tenants = ["kubectl -n NAMESPACE", "kubectl kustomize"].iter().any(|of| command.starts_with(of));
-            assert!(!platform || is_tenants || command.contains("--kubeconfig "), "{reason}: where? {command}");
+            assert!(
+                !platform || is_tenants || ["--context ", "--hub-context "].iter().any(|flag| command.contains(flag)),
+                "{reason}: where? {command}"
+            );
         }
     }
     assert!(seen > 100, "the reader of commands sees only {seen}: it is broken");
+}
+
+/// The alert of what waits for the platform leaves some reasons out: those with an alert of their own, and those that a tenant can
+/// cause.
+#[test]
+fn alert_of_what_waits_is_named_by_the_reasons_that_it_counts() {
+    let rules = include_str!("../../../config/components/alerts/rules.yaml");
+    let (_, rest) =
+        rules.split_once("compute_waiting_objects{job=\"compute-metrics\",waits_for=\"platform\",reason!~\"").unwrap();
+    let left_out: BTreeSet<&str> = rest.split_once('"').unwrap().0.split('|').collect();
+    let of_deployments = |entry: &Entry| {
+        let is = |seen: &Seen| matches!(seen, Seen::Condition { kind, .. } if kind.contains("Workload"));
+        entry.seen_in.iter().any(is)
+    };
+    let mut counted = 0;
+    for (reason, entry) in entries() {
+        // They stand on what is being deleted, or on deployments that are ready.
+        let has_no_wait = [Reason::DeletionWaits, Reason::CityLabelLost, Reason::DrainWaiting].contains(reason);
+        if entry.who != Who::Platform || !of_deployments(entry) || has_no_wait {
+            continue;
+        }
+        let names_it = entry.alerts.contains(&"ComputeDeploymentsBlocked");
+        assert_ne!(names_it, left_out.contains(reason.as_str()), "{reason}");
+        counted += usize::from(names_it);
+    }
+    assert!(
+        counted > 20
+            && left_out
+                .iter()
+                .all(|word| matches!(Reason::from(*word).entry(), Some(entry) if entry.who == Who::Platform))
+    );
 }

@@ -21,13 +21,13 @@ use serde_json::Value;
 use crate::{
     api::{
         compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
-        meta::{annotation, condition, label},
+        meta::{annotation, label},
         referenced::DataRef,
     },
     io::{shared::share, store::Before},
     plan::{
         Shared,
-        condition::is_true_of,
+        management::waiting::{self, Wait},
         ownership,
         references::{Reference, annotated, references},
     },
@@ -58,8 +58,8 @@ pub(crate) struct PackedDeployment {
     deleting: bool,
     original: bool,
     waiting: bool,
-    /// True unless its condition `Ready` is True for its present generation.
-    unready: bool,
+    /// Why it is not ready.
+    wait: Option<Arc<Wait>>,
     /// Digest of the content that Karmada propagates.
     propagated_digest: u64,
     /// The version at which that content last changed. 0 if unknown.
@@ -135,7 +135,7 @@ impl PackedDeployment {
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
             waiting: deployment.annotations().contains_key(annotation::STRANDED_SINCE),
-            unready: is_unready(&deployment),
+            wait: wait_of(&deployment).map(|wait| share(Arc::new(wait))),
             propagated_digest,
             written: 0,
             whole: None,
@@ -203,9 +203,9 @@ impl PackedDeployment {
         self.original
     }
 
-    /// True unless its condition `Ready` is True for its present generation.
-    pub(crate) fn is_unready(&self) -> bool {
-        self.unready
+    /// Returns why it waits. `None` if it is ready in its present generation, or is being deleted.
+    pub(crate) fn wait(&self) -> Option<&Wait> {
+        self.wait.as_deref()
     }
 
     /// True if it records since when its original is gone.
@@ -266,9 +266,12 @@ impl Deref for PackedWorkload {
     }
 }
 
-fn is_unready(deployment: &WorkloadDeployment) -> bool {
+fn wait_of(deployment: &WorkloadDeployment) -> Option<Wait> {
+    if deployment.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    !is_true_of(conditions, condition::READY, deployment.metadata.generation)
+    waiting::wait(conditions, deployment.metadata.generation)
 }
 
 /// Returns a digest of the content that Karmada propagates. A change of it makes Karmada rewrite the deployment's binding.

@@ -294,6 +294,13 @@ impl ManagementControllers {
         let Self { ctx, watches } = self;
         let Context { queues, metrics, latency, .. } = &**ctx;
         latency.begin();
+        // Only the manager that works counts: the sum over all replicas would be too large otherwise.
+        let counted = Arc::downgrade(ctx);
+        metrics.is_refreshed_by(move || {
+            if let Some(ctx) = counted.upgrade() {
+                ctx.count_waiting();
+            }
+        });
         let workload = Arc::new(ctx.workload());
         let federator = Arc::new(ctx.federator());
         let policy = Arc::new(ctx.policy());

@@ -1,5 +1,7 @@
 //! Gathers everything that waits from the caches of the projects.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 
 use super::{Context, projects::project_cache::ProjectCache};
@@ -29,9 +31,29 @@ impl Context {
         waiting::answer(query, workloads, deployments, totals, now)
     }
 
+    /// Updates the metric of what waits. It reads caches only.
+    pub(super) fn count_waiting(&self) {
+        let projects = self.projects.all();
+        let deployments = projects.iter().flat_map(|project| project.deployments.values());
+        let waits: Vec<_> = deployments.filter(|one| one.wait().is_some() && one.is_original()).collect();
+        let covered: HashSet<&str> = waits.iter().map(|one| one.workload_uid()).collect();
+        let mut alone = Vec::new();
+        for workload in projects.iter().flat_map(|project| project.workloads.values()) {
+            let meta = &workload.metadata;
+            if meta.deletion_timestamp.is_none() && !meta.uid.as_ref().is_some_and(|uid| covered.contains(&**uid)) {
+                let conditions = workload.status.as_ref().map_or(&[][..], |status| &status.conditions);
+                alone.extend(waiting::wait(conditions, meta.generation));
+            }
+        }
+        let in_cities = waits.iter().filter_map(|one| Some((one.wait()?, one.city_code())));
+        let groups = waiting::count(in_cities.chain(alone.iter().map(|wait| (wait, ""))));
+        let rows = groups.iter().map(|(group, count)| (&*group.reason, group.who.label(), &*group.city, *count));
+        self.metrics.waiting(rows);
+    }
+
     /// Returns the deployments of a project that wait, each with the name of its Workload.
     fn waiting_in<'a>(&'a self, project: &'a ProjectCache) -> impl Iterator<Item = (Waiting, String)> + 'a {
-        let unready = project.deployments.values().into_iter().filter(|one| one.is_unready() && one.is_original());
+        let unready = project.deployments.values().into_iter().filter(|one| one.wait().is_some() && one.is_original());
         unready.filter_map(|one| {
             let deployment = one.open();
             let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();

@@ -62,7 +62,8 @@ impl Reconciler for WorkloadController {
         if !known {
             return self.report_unread(&project, &workload, now).await;
         }
-        let locations_fail = self.failing(&project, now).filter(|_| !project.locations.is_live());
+        // The search reads the state of every watch of the manager, so a look at a working watch does without it.
+        let locations_fail = if project.locations.is_live() { None } else { self.failing(&project, now) };
         let locations_fail = locations_fail.map(|failing| failing.outline);
         let mut observed =
             Observed { locations_fail, ..observe(&project, &key.object, workload, &self.ctx.options.timing) };
@@ -140,7 +141,7 @@ impl WorkloadController {
 fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refusal {
     let cause = match (error, error.class()) {
         (_, Class::Forbidden) if error.is_of_terminating_namespace() => Cause::Passing { lasted: failing },
-        (_, Class::Forbidden) if error.is_denied() => Cause::Denied,
+        (_, Class::Forbidden | Class::Invalid) if error.is_denied() => Cause::Denied,
         (_, Class::Forbidden) => Cause::Forbidden,
         (_, Class::Invalid) => Cause::Invalid,
         (_, Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone) => {

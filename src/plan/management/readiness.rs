@@ -5,7 +5,8 @@
 //! object has neither of them, because nobody works on it and no change of its spec helps. kstatus then reads `Ready`.
 //!
 //! All three are derived from the conditions and counters beside them. The time since which the tenant has to act is the
-//! transition time of `Reconciling`, so it outlives the manager. Each generation gets its own grace.
+//! transition time of `Reconciling`, so it outlives the manager. Each generation gets its own grace. The same holds for a cell that
+//! does not report.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -38,6 +39,8 @@ enum Actor {
     Nobody,
     /// The platform, or work in progress.
     Platform,
+    /// The manager of the cell: it has to report what was delivered at this time.
+    Cell(Timestamp),
     /// The tenant, once the grace is over.
     Tenant,
     /// The tenant. The grace is over.
@@ -82,6 +85,12 @@ impl Readiness {
     /// Work in progress.
     pub(super) fn pending(reason: Reason, message: impl Into<String>) -> Self {
         Self { actor: Actor::Platform, ..Self::incomplete(Verdict::no(reason, message)) }
+    }
+
+    /// The cell has to report. `federated`: since when the deployment is delivered. `None` if it is not.
+    fn unreported(federated: Option<&Condition>, message: impl Into<String>) -> Self {
+        let actor = federated.map_or(Actor::Platform, |delivered| Actor::Cell(delivered.last_transition_time.0));
+        Self { actor, ..Self::pending(Reason::Pending, message) }
     }
 
     /// Returns the readiness of an object that is being deleted. Its end is not up to its spec.
@@ -149,46 +158,83 @@ impl Instances {
     }
 }
 
+/// A cell's report on a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// No cell reports, or the report cannot be seen now.
+    Missing,
+    /// The cell reports the generation that it has observed. It may be an earlier one.
+    Dated,
+    /// The cell reports no generation, as early cells of the Go operator do. It is not known which change the report is about.
+    Undated,
+}
+
+impl Report {
+    /// Returns the kind of the report in the status of the copy. A definition's default is generation -1.
+    pub(super) fn of(copy: Option<&WorkloadDeploymentStatus>) -> Self {
+        match copy {
+            None => Self::Missing,
+            Some(report) => {
+                let has_own = report.observed_generation.is_some_and(|observed| observed >= 0);
+                let is_dated = report.observed_source_generation.is_some() || has_own;
+                if is_dated { Self::Dated } else { Self::Undated }
+            }
+        }
+    }
+}
+
 /// True if the status contains a cell's report on the present generation.
 fn has_observed(deployment: &WorkloadDeployment, status: &WorkloadDeploymentStatus) -> bool {
     let reported = find(&status.conditions, condition::AVAILABLE).is_some();
     reported && status.observed_generation.is_some() && status.observed_generation == deployment.metadata.generation
 }
 
-/// Judges a deployment by its status. `reported`: the status contains the report of a cell that can be seen now.
+/// Judges a deployment by its status. `report`: the report of the cell, as the copy shows it now.
 pub(super) fn of_deployment(
     deployment: &WorkloadDeployment,
     status: &WorkloadDeploymentStatus,
-    reported: bool,
+    report: Report,
 ) -> Readiness {
     let causes = CAUSES.iter().filter_map(|type_| find(&status.conditions, type_));
     let worst = causes.filter(|c| c.status != ConditionStatus::True).max_by_key(|c| c.reason().rank());
-    let readiness = worst.map(|cause| of_condition(cause, deployment.metadata.generation));
+    let federated = find(&status.conditions, condition::FEDERATED).filter(|c| c.status == ConditionStatus::True);
+    let readiness = worst.map(|cause| of_condition(cause, deployment.metadata.generation, federated));
     if deployment.metadata.deletion_timestamp.is_some() {
         let terminating = || Readiness::pending(Reason::Terminating, "it is being deleted");
         return readiness.unwrap_or_else(terminating).of_deletion();
     }
-    readiness.unwrap_or_else(|| of_counters(deployment, status, reported))
+    readiness.unwrap_or_else(|| of_counters(deployment, status, report, federated))
 }
 
 /// Converts the cause that blocks a deployment. A cause of an earlier generation may be gone with the latest change, so the tenant
 /// does not have to act on it.
-fn of_condition(cause: &Condition, generation: Option<i64>) -> Readiness {
+fn of_condition(cause: &Condition, generation: Option<i64>, federated: Option<&Condition>) -> Readiness {
     let verdict = Verdict { status: cause.status, reason: cause.reason(), message: cause.message.clone() };
     let readiness = Readiness::incomplete(verdict);
     if readiness.actor == Actor::Tenant && cause.observed_generation != generation {
         let text = format!("its city has not reported on its latest change yet; before the change: {}", cause.message);
-        return Readiness::pending(Reason::Pending, text);
+        return Readiness::unreported(federated, text);
     }
     readiness
 }
 
-fn of_counters(deployment: &WorkloadDeployment, status: &WorkloadDeploymentStatus, reported: bool) -> Readiness {
-    if !reported || find(&status.conditions, condition::AVAILABLE).is_none() {
-        return Readiness::pending(Reason::Pending, "its city has not reported yet");
+fn of_counters(
+    deployment: &WorkloadDeployment,
+    status: &WorkloadDeploymentStatus,
+    report: Report,
+    federated: Option<&Condition>,
+) -> Readiness {
+    if report == Report::Missing || find(&status.conditions, condition::AVAILABLE).is_none() {
+        return Readiness::unreported(federated, "its city has not reported yet");
+    }
+    // The counters may be those of an earlier template. Unknown is not ready, and the reader learns that waiting does not help.
+    if report == Report::Undated {
+        let text = "its city reports no generation, so it is not known whether the latest change has arrived. Running \
+                    instances are not affected. The cell has an early version of the Go operator: update it";
+        return Readiness::incomplete(Verdict::unknown(Reason::CellNotReporting, text));
     }
     if !has_observed(deployment, status) {
-        return Readiness::pending(Reason::Pending, "its city has not reported on its latest change yet");
+        return Readiness::unreported(federated, "its city has not reported on its latest change yet");
     }
     let WorkloadDeploymentStatus { replicas, desired_replicas, ready_replicas, updated_replicas, .. } = *status;
     let progress = |text: String| Readiness::pending(Reason::InstancesProvisioning, text);
@@ -209,7 +255,7 @@ fn of_counters(deployment: &WorkloadDeployment, status: &WorkloadDeploymentStatu
     Readiness::complete()
 }
 
-/// Returns the conditions of an object, and the end of the tenant's grace. `old`: its present conditions.
+/// Returns the conditions of an object, and the end of the grace of the tenant or of the cell. `old`: its present conditions.
 pub(super) fn conditions(
     readiness: &Readiness,
     instances: Instances,
@@ -219,6 +265,18 @@ pub(super) fn conditions(
     now: Timestamp,
 ) -> (Vec<Condition>, Next) {
     let Readiness { status, reason, missing, actor } = readiness;
+    let began = began(*actor, old, generation);
+    let left = grace.saturating_sub(began.map_or(Duration::ZERO, |began| began.waited(*actor, now)));
+    let type_ = match actor {
+        Actor::Nobody => None,
+        Actor::OverdueTenant => Some(condition::STALLED),
+        Actor::Tenant if left.is_zero() => Some(condition::STALLED),
+        Actor::Platform | Actor::Cell(_) | Actor::Tenant => Some(condition::RECONCILING),
+    };
+    let has_grace = matches!(actor, Actor::Cell(_) | Actor::Tenant) && !left.is_zero();
+    let next = if has_grace { Next::After(left) } else { Next::Await };
+    let is_silent = matches!(actor, Actor::Cell(_)) && left.is_zero();
+    let reason = if is_silent { &Reason::CellNotReporting } else { reason };
     let mut message = format!("{} of {} Instances are ready", instances.ready, instances.wanted);
     if !missing.is_empty() {
         message = format!("{message}; {missing}");
@@ -226,51 +284,50 @@ pub(super) fn conditions(
     let ready = Verdict { status: *status, reason: reason.clone(), message };
     let mut conditions = vec![ready.into_condition(old, condition::READY, generation, now)];
     let cause = Verdict::yes(reason.clone(), missing.clone());
-    let since = waits_since(old, generation);
-    let left = left(since, grace, now);
-    let (type_, next) = match actor {
-        Actor::Nobody => return (conditions, Next::Await),
-        Actor::Platform => (condition::RECONCILING, Next::Await),
-        Actor::OverdueTenant => (condition::STALLED, Next::Await),
-        Actor::Tenant if left.is_zero() => (condition::STALLED, Next::Await),
-        Actor::Tenant => (condition::RECONCILING, Next::After(left)),
-    };
-    let mut second = cause.into_condition(old, type_, generation, now);
-    if *actor == Actor::Tenant && type_ == condition::RECONCILING {
-        // Another wait begins: it is the platform's no more.
-        second.last_transition_time = since.map_or_else(|| whole_seconds(now), |since| whole_seconds(since.at));
-    }
-    conditions.push(second);
+    conditions.extend(type_.map(|type_| {
+        let mut second = cause.into_condition(old, type_, generation, now);
+        if type_ == condition::RECONCILING && matches!(actor, Actor::Tenant | Actor::Cell(_)) {
+            // Another wait begins: it is the platform's no more.
+            second.last_transition_time = began.map_or_else(|| whole_seconds(now), |began| whole_seconds(began.at));
+        }
+        second
+    }));
     (conditions, next)
 }
 
-/// The wait for a tenant that the conditions of an object record.
+/// The beginning of a wait, as the conditions of an object record it.
 #[derive(Clone, Copy, Debug)]
-struct Since {
+struct Began {
     at: Timestamp,
     /// True if the grace was over already.
     stalled: bool,
 }
 
-/// Returns the wait for the tenant in this generation. `None` if the object waits for nobody, or for the platform.
-fn waits_since(old: &[Condition], generation: Option<i64>) -> Option<Since> {
-    let present = |type_: &str| find(old, type_).filter(|c| c.observed_generation == generation);
-    let is_known = present(condition::READY).is_some_and(|ready| ready.status == ConditionStatus::False);
-    let stalled = present(condition::STALLED).map(|c| Since { at: c.last_transition_time.0, stalled: true });
-    let waiting = present(condition::RECONCILING).filter(|c| is_known && is_of_tenant(&c.reason()));
-    stalled.or_else(|| waiting.map(|c| Since { at: c.last_transition_time.0, stalled: false }))
+impl Began {
+    /// Returns how long this party has had. A cell has had nothing to report before the delivery.
+    fn waited(self, actor: Actor, now: Timestamp) -> Duration {
+        let from = match actor {
+            _ if self.stalled => return Duration::MAX,
+            Actor::Cell(delivered) => self.at.max(delivered),
+            _ => self.at,
+        };
+        Duration::try_from(now.duration_since(from)).unwrap_or_default()
+    }
 }
 
-/// Returns the rest of the tenant's grace.
-fn left(since: Option<Since>, grace: Duration, now: Timestamp) -> Duration {
-    match since {
-        None => grace,
-        Some(Since { stalled: true, .. }) => Duration::ZERO,
-        Some(Since { at, .. }) => {
-            let waited = Duration::try_from(now.duration_since(at)).unwrap_or_default();
-            grace.saturating_sub(waited)
-        }
+/// Returns the beginning of the wait for this party in this generation. `None` if the conditions record another wait.
+fn began(actor: Actor, old: &[Condition], generation: Option<i64>) -> Option<Began> {
+    let present = |type_: &str| find(old, type_).filter(|c| c.observed_generation == generation);
+    let reconciling = present(condition::RECONCILING);
+    let recorded = |c: &Condition, stalled| Began { at: c.last_transition_time.0, stalled };
+    if matches!(actor, Actor::Cell(_)) {
+        let same = |c: &&Condition| matches!(c.reason(), Reason::Pending | Reason::CellNotReporting);
+        return reconciling.filter(same).map(|c| recorded(c, false));
     }
+    let is_known = present(condition::READY).is_some_and(|ready| ready.status == ConditionStatus::False);
+    let stalled = present(condition::STALLED).map(|c| recorded(c, true));
+    let waiting = reconciling.filter(|c| is_known && is_of_tenant(&c.reason()));
+    stalled.or_else(|| waiting.map(|c| recorded(c, false)))
 }
 
 /// True if these conditions say that the tenant has to act.

@@ -51,10 +51,10 @@ fn with(edit: impl FnOnce(&mut Value)) -> Value {
 fn judged(status: &Value) -> (ConditionStatus, String, &'static str) {
     let wd = deployment(status);
     let stands = wd.status.clone().unwrap_or_default();
-    let readiness = of_deployment(&wd, &stands, true);
+    let readiness = of_deployment(&wd, &stands, Report::Dated);
     let second = match readiness.actor {
         Actor::Nobody => "",
-        Actor::Platform => "Reconciling",
+        Actor::Platform | Actor::Cell(_) => "Reconciling",
         Actor::Tenant | Actor::OverdueTenant => "Stalled",
     };
     (readiness.status, readiness.reason.to_string(), second)
@@ -126,7 +126,7 @@ fn deployment_with_an_autoscaler_may_want_another_number() {
         }
     });
     let mut wd = deployment(&five);
-    let ready = |wd: &WorkloadDeployment| of_deployment(wd, wd.status.as_ref().unwrap(), true).status;
+    let ready = |wd: &WorkloadDeployment| of_deployment(wd, wd.status.as_ref().unwrap(), Report::Dated).status;
     assert_eq!(ready(&wd), ConditionStatus::False);
     wd.spec.scale_settings.max_replicas = Some(9);
     assert_eq!(ready(&wd), ConditionStatus::True);
@@ -136,7 +136,44 @@ fn deployment_with_an_autoscaler_may_want_another_number() {
 fn every_deployment_whose_copy_reports_nothing_now_is_not_ready() {
     let wd = deployment(&complete());
     let stands = wd.status.clone().unwrap();
-    assert_eq!(of_deployment(&wd, &stands, false).reason, Reason::Pending);
+    assert_eq!(of_deployment(&wd, &stands, Report::Missing).reason, Reason::Pending);
+}
+
+/// Early cells of the Go operator report no generation. Their deployments said for ever that the city had not reported the latest
+/// change, as if waiting helped.
+#[test]
+fn report_without_a_generation_is_unknown_and_never_ready() {
+    let wd = deployment(&with(|status| {
+        status.as_object_mut().unwrap().remove("observedGeneration");
+    }));
+    let stands = wd.status.clone().unwrap();
+    let readiness = of_deployment(&wd, &stands, Report::Undated);
+    assert_eq!((readiness.status, &readiness.reason), (ConditionStatus::Unknown, &Reason::CellNotReporting));
+    assert!(readiness.missing.contains("update it"), "{readiness:?}");
+    let (conditions, next) = written(&readiness, &[], 2, 0);
+    assert_eq!((types(&conditions), next), (vec!["Ready", "Reconciling"], Next::Await));
+    assert!(conditions.iter().all(|c| c.type_ != "Stalled"), "no tenant can update a cell");
+    let waits = of_deployment(&wd, &stands, Report::Dated);
+    assert_eq!(waits.status, ConditionStatus::False, "the cell has not observed the latest change yet: {waits:?}");
+}
+
+#[test]
+fn report_is_dated_by_the_generation_of_the_project_or_of_the_cell() {
+    let status = |observed: Option<i64>, source: Option<i64>| WorkloadDeploymentStatus {
+        observed_generation: observed,
+        observed_source_generation: source,
+        ..WorkloadDeploymentStatus::default()
+    };
+    for (report, kind) in [
+        (None, Report::Missing),
+        (Some(status(None, None)), Report::Undated),
+        (Some(status(Some(-1), None)), Report::Undated),
+        (Some(status(Some(3), None)), Report::Dated),
+        (Some(status(None, Some(3))), Report::Dated),
+        (Some(status(Some(-1), Some(3))), Report::Dated),
+    ] {
+        assert_eq!(Report::of(report.as_ref()), kind, "{report:?}");
+    }
 }
 
 /// Returns the conditions at this time.
@@ -173,6 +210,44 @@ fn tenant_has_a_grace_that_outlives_the_manager_and_begins_anew_with_each_change
     assert_eq!((types(&back), next), (vec!["Ready", "Reconciling"], Next::After(GRACE)));
     let (done, next) = written(&Readiness::complete(), &late, 2, 200);
     assert_eq!((types(&done), next), (vec!["Ready"], Next::Await));
+}
+
+#[test]
+fn cell_that_does_not_report_is_named_after_a_grace_that_begins_with_delivery_and_change() {
+    let judge = |delivered: &str, generation: i64, old: &[Condition], seconds: i64| {
+        let mut status = json!({ "conditions": [reports("Federated", "True", "Propagated", 2)] });
+        status["conditions"][0]["lastTransitionTime"] = json!(delivered);
+        let mut wd = deployment(&status);
+        wd.metadata.generation = Some(generation);
+        let readiness = of_deployment(&wd, wd.status.as_ref().unwrap(), Report::Missing);
+        let (written, next) = written(&readiness, old, generation, seconds);
+        (written[0].reason.clone(), written, next)
+    };
+    // It was created at 0 and delivered at 30, after another wait.
+    let (delivered, left) = ("1970-01-01T00:00:30Z", |seconds| Next::After(Duration::from_secs(seconds)));
+    let (before, _) = written(&Readiness::incomplete(Verdict::no(Reason::NoClusterForCity, "words")), &[], 2, 0);
+    let (reason, begun, next) = judge(delivered, 2, &before, 31);
+    assert_eq!((&*reason, next), ("Pending", left(20)));
+    let (reason, same, next) = judge(delivered, 2, &begun, 50);
+    assert_eq!((&*reason, next), ("Pending", left(1)));
+    assert_eq!(same, begun, "nothing to write");
+    let (reason, silent, next) = judge(delivered, 2, &begun, 51);
+    assert_eq!((&*reason, types(&silent), next), ("CellNotReporting", vec!["Ready", "Reconciling"], Next::Await));
+    let (reason, still, _) = judge(delivered, 2, &silent, 900);
+    assert_eq!((&*reason, &still), ("CellNotReporting", &silent));
+    // A change gets a grace of its own.
+    let (reason, changed, next) = judge(delivered, 3, &silent, 900);
+    assert_eq!((&*reason, next), ("Pending", left(20)));
+    let (reason, ..) = judge(delivered, 3, &changed, 920);
+    assert_eq!(reason, "CellNotReporting");
+    // It waited for its delivery under the same reason.
+    let (reason, ..) = judge("1970-01-01T00:15:00Z", 2, &begun, 901);
+    assert_eq!(reason, "Pending");
+    let undelivered = deployment(&json!({ "conditions": [] }));
+    assert_eq!(
+        of_deployment(&undelivered, undelivered.status.as_ref().unwrap(), Report::Missing).actor,
+        Actor::Platform
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
         compute::{Condition, ConditionStatus, Workload, WorkloadDeployment},
         meta::condition,
         names::ProjectName,
-        reason::Reason,
+        reason::{Reason, Who},
     },
     plan::condition::{find, is_true_of, who_acts},
 };
@@ -162,6 +162,29 @@ pub fn workload(project: &ProjectName, workload: &Workload) -> Option<Waiting> {
     entry(project, WaitingKind::Workload, workload, conditions)
 }
 
+/// Why an object waits, without its words.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Wait {
+    /// Reason of its condition `Ready`.
+    pub reason: Reason,
+    /// Party that acts.
+    pub who: Who,
+}
+
+/// Returns why an object with these conditions waits. `None` if it is ready in its present generation.
+pub fn wait(conditions: &[Condition], generation: Option<i64>) -> Option<Wait> {
+    if is_true_of(conditions, condition::READY, generation) {
+        return None;
+    }
+    let ready = find(conditions, condition::READY);
+    let reason = match ready {
+        Some(ready) if ready.status != ConditionStatus::True => ready.reason(),
+        _ => Reason::Pending,
+    };
+    let who = who_acts(ready.map_or(ConditionStatus::Unknown, |ready| ready.status), &reason);
+    Some(Wait { reason, who })
+}
+
 fn entry(
     project: &ProjectName,
     kind: WaitingKind,
@@ -172,23 +195,19 @@ fn entry(
     if meta.deletion_timestamp.is_some() {
         return None;
     }
-    if is_true_of(conditions, condition::READY, meta.generation) {
-        return None;
-    }
-    let ready = find(conditions, condition::READY);
-    let (reason, since, message) = match ready {
+    let Wait { reason, who } = wait(conditions, meta.generation)?;
+    let (since, message) = match find(conditions, condition::READY) {
         Some(ready) if ready.status == ConditionStatus::True => {
             let text = "The operator has not reported about its latest change yet".to_owned();
-            (Reason::Pending, ready.last_transition_time.0, text)
+            (ready.last_transition_time.0, text)
         }
-        Some(ready) => (ready.reason(), ready.last_transition_time.0, ready.message.clone()),
+        Some(ready) => (ready.last_transition_time.0, ready.message.clone()),
         None => {
             let created = meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-            (Reason::Pending, created, "The operator has not reported about it yet".to_owned())
+            (created, "The operator has not reported about it yet".to_owned())
         }
     };
     let namespace = object.namespace().unwrap_or_default();
-    let who = who_acts(ready.map_or(ConditionStatus::Unknown, |ready| ready.status), &reason);
     Some(Waiting {
         place: Place { project: project.clone(), namespace, kind, name: object.name_any() },
         city: None,
@@ -198,6 +217,42 @@ fn entry(
         since,
         message,
     })
+}
+
+/// Number of groups that [`count`] returns at most, before the rest is one group. Providers name reasons of their own.
+const GROUPS: usize = 500;
+/// Reason of the rest.
+const OTHER: &str = "Other";
+
+/// Objects that wait for the same party, for the same reason, in the same city.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// Reason.
+    pub reason: String,
+    /// Party that acts.
+    pub who: Who,
+    /// Code of the city. Empty for Workloads.
+    pub city: String,
+}
+
+/// Counts waiting objects for the metric. Each has the code of its city, or an empty one.
+pub fn count<'a>(all: impl IntoIterator<Item = (&'a Wait, &'a str)>) -> BTreeMap<Group, usize> {
+    let mut as_written: BTreeMap<(&Wait, &str), usize> = BTreeMap::new();
+    for wait_and_city in all {
+        *as_written.entry(wait_and_city).or_default() += 1;
+    }
+    let mut counts: BTreeMap<(&Wait, String), usize> = BTreeMap::new();
+    for ((wait, city), objects) in as_written {
+        *counts.entry((wait, city.to_ascii_lowercase())).or_default() += objects;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, objects)| std::cmp::Reverse(*objects));
+    let mut groups = BTreeMap::new();
+    for (n, ((Wait { reason, who }, city), objects)) in counts.into_iter().enumerate() {
+        let (reason, city) = if n < GROUPS { (reason.as_str(), city) } else { (OTHER, String::new()) };
+        *groups.entry(Group { reason: reason.to_owned(), who: *who, city }).or_default() += objects;
+    }
+    groups
 }
 
 /// Answers a request. A Workload is left out if one of its deployments waits: the deployment's entry says more.

@@ -153,3 +153,26 @@ fn answer_reads_back_equal() {
     let text = serde_json::to_string(&answer).unwrap();
     assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
 }
+
+#[test]
+fn waiting_objects_are_counted_by_reason_party_and_city_in_a_bounded_number_of_groups() {
+    let of = |status, reason: &str| {
+        let conditions = serde_json::from_value::<Vec<Condition>>(json!([ready(status, reason, 1)])).unwrap();
+        wait(&conditions, None)
+    };
+    assert_eq!(of("True", "ReplicasAvailable"), None);
+    let (tenant, platform) = (of("False", "ImageUnavailable").unwrap(), of("Unknown", "ImageUnavailable").unwrap());
+    let counts = count([(&tenant, "DFW"), (&tenant, "dfw"), (&tenant, ""), (&platform, "dfw")]);
+    let shown: Vec<_> =
+        counts.iter().map(|(group, count)| (&*group.reason, group.who.label(), &*group.city, *count)).collect();
+    let expected = [
+        ("ImageUnavailable", "tenant", "", 1),
+        ("ImageUnavailable", "tenant", "dfw", 2),
+        ("ImageUnavailable", "platform", "dfw", 1),
+    ];
+    assert_eq!(shown, expected);
+    let foreign: Vec<Wait> = (0..1000).map(|n| of("False", &format!("Reason{n}")).unwrap()).collect();
+    let counts = count(foreign.iter().map(|wait| (wait, "dfw")));
+    let other = Group { reason: OTHER.to_owned(), who: Who::Platform, city: String::new() };
+    assert_eq!((counts.len(), counts[&other]), (GROUPS + 1, 1000 - GROUPS));
+}

@@ -96,12 +96,13 @@ impl Provocation {
         match self {
             // The affected deployments report the cause themselves.
             CompanionUndelivered | DrainToNowhere => &["ComputeDeploymentsBlocked"],
-            // Here too. In addition, a cell repeats its pending writes.
-            HubAway => &["ComputeDeploymentsBlocked", "ComputeReconcileErrors"],
+            // Here too. In addition, a cell repeats its pending writes. A server that has just started denies everything for a moment.
+            HubAway => &["ComputeDeploymentsBlocked", "ComputePermissionMissing", "ComputeReconcileErrors"],
             // The manager checks missing objects for a while, on a server that has just started. In the meantime, the Instances
-            // of missing deployments are quarantined.
+            // of missing deployments are quarantined, and restored deployments wait for a report on their generation.
             ProjectRestored => &[
                 "ComputeControllerReconcileStorm",
+                "ComputeDeploymentsBlocked",
                 "ComputePermissionMissing",
                 "ComputeQuarantinedInstances",
                 "ComputeReconcileErrors",

@@ -16,8 +16,17 @@ pub(super) const ROWS: [(&str, &[Panel]); 7] = [
 
 const WAITING: &[Panel] = &[
     (
+        "Waiting objects",
+        "Deployments that are not ready, and Workloads, by reason, by who has to act, and by city. Condition Ready of each one has the details",
+        "short",
+        &[(
+            "sum by (reason, waits_for, city) (compute_waiting_objects{$target})",
+            "{{reason}} {{city}} (waits for: {{waits_for}})",
+        )],
+    ),
+    (
         "Blocked deployments",
-        "By reason, and by who has to act. Condition Federated of each deployment has the details",
+        "On their way to the cell, by reason, and by who has to act. Condition Federated of each deployment has the details",
         "short",
         &[(
             "sum by (reason, waits_for) (compute_federation_blocked_deployments{$target})",

@@ -251,7 +251,8 @@ impl Federator {
         // A live read shows a changed object, or the report itself is refused.
         let is_moot = |write: &Write<Project>| write.reports() || write.op.is_look();
         let is_moot = matches!(plan.steps.get(sent), Some(Step::Local(write)) if is_moot(write));
-        let refusal = hub_trouble::project_refused(observed, error.words_in_project(), failing, now.time);
+        let trouble = (cause_in_project(error), error.words_in_project());
+        let refusal = hub_trouble::project_refused(observed, trouble, failing, now.time);
         let is_due = refusal.is_some();
         let plan = refusal.unwrap_or(plan);
         // A project that does not answer gets no more requests before the grace period ends. A hanging webhook looks the same.
@@ -298,6 +299,8 @@ impl Federator {
                 return Some((Cause::CopyHeld, words, waited));
             }
             (_, Class::Conflict) if !lasts => return None,
+            // The hub answers. Only its webhook does not.
+            (_, Class::Retry) if error.is_of_webhook() => Cause::Refused,
             (_, Class::Retry | Class::Unauthenticated) => Cause::Unavailable,
             (_, Class::Forbidden | Class::Invalid | Class::Gone | Class::Conflict) => Cause::Refused,
         };
@@ -475,5 +478,52 @@ impl Federator {
             written,
             binding: binding.map(|binding| (*binding).clone()),
         }
+    }
+}
+
+/// Returns the cause of a write that a project's API server did not carry out. It decides who acts.
+fn cause_in_project(error: &Error) -> Cause {
+    match error.class() {
+        Class::Forbidden if error.is_of_terminating_namespace() => Cause::ProjectRefused,
+        Class::Forbidden if !error.is_denied() => Cause::ProjectForbidden,
+        Class::Forbidden | Class::Invalid => Cause::ProjectDenied,
+        Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone => Cause::ProjectRefused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::reason::Who;
+
+    /// A webhook that did not answer stalled the deployment, as if its tenant had to act.
+    #[test]
+    fn party_of_a_write_that_the_project_did_not_carry_out() {
+        let away = r#"Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: dial tcp 10.0.0.7:443: connect: connection refused"#;
+        let late = r#"Internal error occurred: failed calling webhook "guard.example.com": context deadline exceeded"#;
+        let denies = r#"admission webhook "guard.example.com" denied the request: no"#;
+        let rbac = r#"workloaddeployments is forbidden: User "system:serviceaccount:c:m" cannot patch resource"#;
+        let policy =
+            r#"x "web" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding 'all' denied request: no"#;
+        for (code, words, cause, who) in [
+            (500, away, Cause::ProjectRefused, Who::Platform),
+            (500, late, Cause::ProjectRefused, Who::Platform),
+            (500, denies, Cause::ProjectRefused, Who::Platform),
+            (503, "not ready", Cause::ProjectRefused, Who::Platform),
+            (401, "Unauthorized", Cause::ProjectRefused, Who::Platform),
+            (403, rbac, Cause::ProjectForbidden, Who::Platform),
+            (403, denies, Cause::ProjectDenied, Who::Tenant),
+            (400, denies, Cause::ProjectDenied, Who::Tenant),
+            (422, policy, Cause::ProjectDenied, Who::Tenant),
+            (403, r#"x "web" is forbidden: exceeded quota: small, used: 1"#, Cause::ProjectDenied, Who::Tenant),
+            (422, "spec.x: Invalid value", Cause::ProjectDenied, Who::Tenant),
+        ] {
+            let status = kube::core::Status::failure(words, "").with_code(code).boxed();
+            let error = Error::Api { call: "apply x".into(), source: Box::new(kube::Error::Api(status)) };
+            let found = cause_in_project(&error);
+            assert_eq!((found, found.reason().entry().unwrap().who), (cause, who), "{code} {words}");
+        }
+        let silent = Error::Deadline { call: "apply x".into(), after: Duration::from_secs(10) };
+        assert_eq!(cause_in_project(&silent), Cause::ProjectRefused);
     }
 }

@@ -359,7 +359,10 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
                 }
                 None => format!("Karmada: {words}"),
             };
-            Some(Gap::stated(Reason::NotScheduled, text))
+            // The scheduler does not look again when a cluster serves the kind at last (fact 66).
+            let is_outdated = !binding.evicting && candidates.iter().any(|(_, cluster)| cluster.is_able().is_ok());
+            let gap = if is_outdated { Gap::looked_at } else { Gap::stated };
+            Some(gap(Reason::NotScheduled, text))
         }
     }
 }

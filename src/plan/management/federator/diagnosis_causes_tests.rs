@@ -12,7 +12,8 @@ fn are_reported(cases: &[Cause]) {
         change(&mut world);
         let Delivery::Blocked { cause, data, silent, repair, .. } = judge(&world) else { panic!("{name}") };
         // Karmada checks these again when the copy changes.
-        let looked_at = name.starts_with("feature off") || name.starts_with("script missing");
+        let looked_at =
+            ["feature off", "script missing", "not scheduled, another"].iter().any(|start| name.starts_with(start));
         let cured = match name {
             "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
             _ if looked_at => Some(Repair::Copy),
@@ -89,6 +90,26 @@ fn deployment_without_a_usable_cluster_is_reported() {
             false,
         ),
     ]);
+}
+
+/// The scheduler does not look again when a cluster serves the kind at last (fact 66). New deployments of its city waited for ever.
+#[test]
+fn verdict_of_the_scheduler_that_a_cluster_contradicts_is_repaired() {
+    let repair = |edit: &dyn Fn(&mut World)| {
+        let mut world = world();
+        unscheduled(&mut world);
+        edit(&mut world);
+        let Delivery::Blocked { cause, repair, silent, .. } = judge(&world) else { panic!("it is delivered") };
+        assert_eq!((cause.reason, silent), (Reason::NotScheduled, false));
+        repair
+    };
+    let cluster =
+        |world: &mut World, edit: &dyn Fn(&mut ClusterFacts)| edit(world.clusters.get_mut("cell-dfw").unwrap());
+    assert_eq!(repair(&|_| ()), Some(Repair::Copy), "the cluster can take it");
+    let unserved = |facts: &mut ClusterFacts| facts.obstacle = Some("does not serve WorkloadDeployments".to_owned());
+    assert_eq!(repair(&|world| cluster(world, &unserved)), None);
+    let evicting = |world: &mut World| world.bindings.get_mut(PARENT).unwrap().evicting = true;
+    assert_eq!(repair(&evicting), None, "Karmada is at work");
 }
 
 #[test]

@@ -159,7 +159,12 @@ fn mark_rejected_by_the_project_is_reported_with_the_state_of_data() {
     let observed = Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked()))) };
     assert!(matches!(&plan(&observed, NOW).steps[0], Step::Local(write) if !write.reports()), "the mark is due");
     let reported = |seconds| {
-        hub_trouble::project_refused(&observed, "it answers with HTTP 500".into(), Duration::from_secs(seconds), NOW)
+        hub_trouble::project_refused(
+            &observed,
+            (hub_trouble::Cause::ProjectRefused, "it answers with HTTP 500".into()),
+            Duration::from_secs(seconds),
+            NOW,
+        )
     };
     assert!(reported(19).is_none(), "within the grace the report of the plan is sent as it is");
     let reported = reported(20).unwrap();

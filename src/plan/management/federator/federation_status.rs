@@ -12,7 +12,7 @@ use super::{
 };
 use crate::plan::management::{
     observed::facts::SharedCompanion,
-    readiness,
+    readiness::{self, Report},
     referenced_data::resolve::{self, Data, SourceRefusal},
 };
 use crate::{
@@ -282,7 +282,7 @@ fn update(
     let ours = [condition::FEDERATED, condition::REFERENCED_DATA_READY].into_iter().chain(readiness::TYPES);
     status.conditions.retain(|c| !ours.clone().any(|type_| type_ == c.type_));
     status.conditions.extend(federated.into_iter().chain(of_data));
-    let next = judge(deployment, &mut status, report.is_some(), grace, now);
+    let next = judge(deployment, &mut status, Report::of(report), grace, now);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
     Plan::until(write.into_iter().chain(event).chain(of_source).collect(), next)
 }
@@ -300,16 +300,16 @@ fn is_news_of_source(before: Option<&Condition>, new: &Condition) -> bool {
 fn judge(
     deployment: &WorkloadDeployment,
     status: &mut WorkloadDeploymentStatus,
-    reported: bool,
+    report: Report,
     grace: Duration,
     now: Timestamp,
 ) -> Next {
     let generation = deployment.metadata.generation;
     let old = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let judged = readiness::of_deployment(deployment, status, reported);
+    let judged = readiness::of_deployment(deployment, status, report);
     let instances = readiness::Instances::of(deployment, status);
     let (conditions, next) = readiness::conditions(&judged, instances, old, generation, grace, now);
-    if !reported && status.observed_generation.is_none() {
+    if report == Report::Missing && status.observed_generation.is_none() {
         status.observed_generation = generation;
     }
     if readiness::is_stalled(&conditions) && status.observed_generation < generation {
@@ -333,7 +333,7 @@ pub(super) fn invalid(
     let verdict = Verdict::no(Reason::InvalidPlacement, why);
     status.conditions = vec![verdict.into_condition(&status.conditions, condition::AVAILABLE, generation, now)];
     status.observed_generation = generation;
-    let next = judge(deployment, &mut status, false, grace, now);
+    let next = judge(deployment, &mut status, Report::Missing, grace, now);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
     Plan::until(write.into_iter().collect(), next)
 }
@@ -343,7 +343,7 @@ pub(super) fn invalid(
 pub(super) fn judged(mut deployment: WorkloadDeployment, now: Timestamp) -> WorkloadDeployment {
     let mut status = deployment.status.clone().unwrap_or_default();
     status.conditions.retain(|c| !readiness::TYPES.contains(&&*c.type_));
-    judge(&deployment, &mut status, false, Duration::from_secs(20), now);
+    judge(&deployment, &mut status, Report::Missing, Duration::from_secs(20), now);
     deployment.status = Some(status);
     deployment
 }

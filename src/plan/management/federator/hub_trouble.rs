@@ -26,7 +26,7 @@ use crate::{
     },
     plan::{
         Hub, Next, Plan, Project, Step,
-        condition::{Verdict, differs_in_their_marks_alone, differs_in_their_numbers_alone, find},
+        condition::{Verdict, denier, differs_in_their_marks_alone, differs_in_their_numbers_alone, find},
     },
     timing::Timing,
 };
@@ -49,8 +49,14 @@ pub enum Cause {
     LimitExceeded,
     /// Other large deployments of its namespace are written to the hub first.
     RateLimited,
-    /// The project rejects writes to the deployment.
+    /// The project's API server, or a webhook that it calls, fails writes to the deployment. The platform acts.
     ProjectRefused,
+    /// A rule of the project denies writes to the deployment. The tenant acts, as [`refusal::Cause`] explains.
+    ///
+    /// [`refusal::Cause`]: crate::plan::management::workload::refusal::Cause
+    ProjectDenied,
+    /// The operator lacks a permission in the project.
+    ProjectForbidden,
 }
 
 impl Cause {
@@ -64,6 +70,8 @@ impl Cause {
             Self::LimitExceeded => Reason::LimitExceeded,
             Self::RateLimited => Reason::RateLimited,
             Self::ProjectRefused => Reason::ProjectRefused,
+            Self::ProjectDenied => Reason::DeploymentDenied,
+            Self::ProjectForbidden => Reason::DeploymentForbidden,
         }
     }
 }
@@ -130,8 +138,13 @@ pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
 
 /// Reports that the project has rejected the operator's writes to a deployment for the time `lasted`. `None` within the grace:
 /// then the report of the plan that failed is sent.
-pub fn project_refused(observed: &Observed, words: String, lasted: Duration, now: Timestamp) -> Option<Decided> {
-    let trouble = Trouble { cause: Cause::ProjectRefused, words, lasted };
+pub fn project_refused(
+    observed: &Observed,
+    (cause, words): (Cause, String),
+    lasted: Duration,
+    now: Timestamp,
+) -> Option<Decided> {
+    let trouble = Trouble { cause, words, lasted };
     observed.timing.outlasts_grace(lasted).then(|| told(observed, &trouble, now))
 }
 
@@ -172,7 +185,9 @@ fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> D
         Cause::CopyHeld if deployment.metadata.deletion_timestamp.is_some() => timing.deletion_patience,
         // It depends only on the deployment, and lasts until that is changed.
         Cause::LimitExceeded => Duration::ZERO,
-        Cause::ProjectRefused | Cause::RateLimited => timing.error_grace,
+        Cause::ProjectRefused | Cause::ProjectDenied | Cause::ProjectForbidden | Cause::RateLimited => {
+            timing.error_grace
+        }
         Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld => grace,
     }
 }
@@ -218,20 +233,16 @@ fn verdict(
              variables to a ConfigMap or Secret"
                 .to_owned()
         }
-        Cause::ProjectRefused if deleting => {
-            format!(
-                "the project's API server rejects the removal of this operator's finalizer, which blocks deletion: {words}"
-            )
+        Cause::ProjectRefused | Cause::ProjectDenied | Cause::ProjectForbidden => {
+            of_project(*cause, deleting, words, &last)
         }
-        Cause::ProjectRefused => format!(
-            "the project's API server rejects what this operator writes on this deployment. Its changes do not reach the \
-             hub. Running instances are not affected. Fix what the API server reports: {words}{last}"
-        ),
     };
     let same = |before: &&Condition| {
         let goes_on = *cause == Cause::Unavailable;
         let same_words = match cause {
-            Cause::Refused | Cause::ProjectRefused => differs_in_their_marks_alone(&before.message, &text),
+            Cause::Refused | Cause::ProjectRefused | Cause::ProjectDenied => {
+                differs_in_their_marks_alone(&before.message, &text)
+            }
             _ => differs_in_their_numbers_alone(&before.message, &text),
         };
         before.reason == cause.reason() && (goes_on || same_words)
@@ -239,6 +250,26 @@ fn verdict(
     let message = before.filter(same).map_or(text, |before| before.message.clone());
     let status = if *cause == Cause::Unavailable { ConditionStatus::Unknown } else { ConditionStatus::False };
     Verdict { status, reason: cause.reason(), message }
+}
+
+/// Returns the message about a write that the project's API server did not carry out.
+fn of_project(cause: Cause, deleting: bool, words: &str, last: &str) -> String {
+    let (who, rejects, do_this) = match cause {
+        Cause::ProjectDenied => {
+            let who = denier(words).map(|who| format!("{who} of the project"));
+            let who = who.unwrap_or_else(|| "the project's API server".to_owned());
+            (who, "rejects", "Change what it rejects, or ask its owner")
+        }
+        Cause::ProjectForbidden => ("the project".to_owned(), "forbids", "Give the operator the permission"),
+        _ => ("the project's API server, or a webhook that it calls,".to_owned(), "fails", "The operator retries"),
+    };
+    if deleting {
+        return format!("{who} {rejects} the removal of this operator's finalizer, which blocks deletion: {words}");
+    }
+    format!(
+        "{who} {rejects} what this operator writes on this deployment. Its changes do not reach the hub. Running instances are \
+         not affected. {do_this}: {words}{last}"
+    )
 }
 
 /// Names the clusters of the last delivery, if there was one.
@@ -257,6 +288,8 @@ pub(crate) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
         Cause::LimitExceeded,
         Cause::RateLimited,
         Cause::ProjectRefused,
+        Cause::ProjectDenied,
+        Cause::ProjectForbidden,
     ];
     let federated = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
     let is_one = causes.iter().any(|cause| federated.reason == cause.reason());

@@ -58,9 +58,43 @@ fn reported(plan: &Decided) -> (Option<Value>, Option<String>) {
 
 const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "Applied on cell-dfw");
 
+/// Asserts that a problem is reported `late`, in seconds, and not `early`.
+fn assert_reported_after_its_grace(
+    (cause, deleting): (Cause, bool),
+    (early, late): (u64, u64),
+    (status, text): (&str, &str),
+) {
+    use Cause::{CopyHeld, NamespaceTerminating, ProjectDenied};
+    let wd = deployment(Some(DELIVERED), deleting);
+    let held = cause == CopyHeld && deleting;
+    // A blocked deletion lasts since the deletion, and every other problem since it was seen.
+    let at = |seconds: u64| if held { (0, i64::try_from(seconds).unwrap()) } else { (seconds, 0) };
+    let (lasted, now) = at(early);
+    let plan = decide(&wd, &trouble(cause, "words", lasted), now);
+    assert_eq!(reported(&plan), (None, None), "{cause:?}");
+    let Next::After(after) = plan.next else { panic!("no requeue: {cause:?}") };
+    assert!(!after.is_zero() && after <= Duration::from_secs(11), "{cause:?}: {after:?}");
+    let (lasted, now) = at(late);
+    let plan = decide(&wd, &trouble(cause, "words", lasted), now);
+    let (condition, event) = reported(&plan);
+    let condition = condition.unwrap();
+    let reason = cause.reason();
+    assert_eq!(
+        (&condition["status"], &condition["reason"], &condition["message"]),
+        (&json!(status), &json!(reason.as_str()), &json!(text))
+    );
+    assert_eq!(event.as_deref(), Some(reason.as_str()));
+    // The hub's message is read again, and a tenant's grace ends.
+    let is_timed = cause == NamespaceTerminating || cause == ProjectDenied && !deleting;
+    assert_eq!(plan.next != Next::Await, is_timed, "{:?}", plan.next);
+    let remembered =
+        plan.signals.iter().any(|s| matches!(s, Signal::Blocked { reason: blocked, .. } if *blocked == reason));
+    assert!(remembered, "{:?}", plan.signals);
+}
+
 #[test]
 fn hub_problem_is_reported_with_its_message_after_its_grace() {
-    use Cause::{CopyHeld, NamespaceTerminating, ProjectRefused, Refused, Unavailable};
+    use Cause::{CopyHeld, NamespaceTerminating, Refused, Unavailable};
     for (cause, deleting, early, late, status, text) in [
         (
             Unavailable,
@@ -83,50 +117,48 @@ fn hub_problem_is_reported_with_its_message_after_its_grace() {
         ),
         (CopyHeld, false, 4, 5, "False", "its copy on the hub is being deleted, and then recreated: words"),
         (CopyHeld, true, 119, 120, "False", "deletion waits until its copy on the hub is deleted: words"),
+    ] {
+        assert_reported_after_its_grace((cause, deleting), (early, late), (status, text));
+    }
+}
+
+#[test]
+fn problem_in_the_project_is_reported_with_its_party_after_its_grace() {
+    use Cause::{ProjectDenied, ProjectForbidden, ProjectRefused};
+    for (cause, deleting, text) in [
         (
             ProjectRefused,
             false,
-            19,
-            20,
-            "False",
+            "the project's API server, or a webhook that it calls, fails what this operator writes on this deployment. Its \
+             changes do not reach the hub. Running instances are not affected. The operator retries: words; it was last \
+             delivered to cell-dfw",
+        ),
+        (
+            ProjectDenied,
+            false,
             "the project's API server rejects what this operator writes on this deployment. Its changes do not reach the \
-             hub. Running instances are not affected. Fix what the API server reports: words; it was last delivered to \
-             cell-dfw",
+             hub. Running instances are not affected. Change what it rejects, or ask its owner: words; it was last \
+             delivered to cell-dfw",
+        ),
+        (
+            ProjectForbidden,
+            false,
+            "the project forbids what this operator writes on this deployment. Its changes do not reach the hub. Running \
+             instances are not affected. Give the operator the permission: words; it was last delivered to cell-dfw",
+        ),
+        (
+            ProjectDenied,
+            true,
+            "the project's API server rejects the removal of this operator's finalizer, which blocks deletion: words",
         ),
         (
             ProjectRefused,
             true,
-            19,
-            20,
-            "False",
-            "the project's API server rejects the removal of this operator's finalizer, which blocks deletion: words",
+            "the project's API server, or a webhook that it calls, fails the removal of this operator's finalizer, which \
+             blocks deletion: words",
         ),
     ] {
-        let wd = deployment(Some(DELIVERED), deleting);
-        let held = cause == CopyHeld && deleting;
-        // A blocked deletion lasts since the deletion, and every other problem since it was seen.
-        let at = |seconds: u64| if held { (0, i64::try_from(seconds).unwrap()) } else { (seconds, 0) };
-        let (lasted, now) = at(early);
-        let plan = decide(&wd, &trouble(cause, "words", lasted), now);
-        assert_eq!(reported(&plan), (None, None), "{cause:?}");
-        let Next::After(after) = plan.next else { panic!("no requeue: {cause:?}") };
-        assert!(!after.is_zero() && after <= Duration::from_secs(11), "{cause:?}: {after:?}");
-        let (lasted, now) = at(late);
-        let plan = decide(&wd, &trouble(cause, "words", lasted), now);
-        let (condition, event) = reported(&plan);
-        let condition = condition.unwrap();
-        let reason = cause.reason();
-        assert_eq!(
-            (&condition["status"], &condition["reason"], &condition["message"]),
-            (&json!(status), &json!(reason.as_str()), &json!(text))
-        );
-        assert_eq!(event.as_deref(), Some(reason.as_str()));
-        // The hub's message is read again, and a tenant's grace ends.
-        let is_timed = cause == NamespaceTerminating || cause == ProjectRefused && !deleting;
-        assert_eq!(plan.next != Next::Await, is_timed, "{:?}", plan.next);
-        let remembered =
-            plan.signals.iter().any(|s| matches!(s, Signal::Blocked { reason: blocked, .. } if *blocked == reason));
-        assert!(remembered, "{:?}", plan.signals);
+        assert_reported_after_its_grace((cause, deleting), (19, 20), ("False", text));
     }
 }
 
@@ -218,4 +250,17 @@ fn workload_note_on_an_outage_is_one_for_all_deployments() {
     let once = notes_of(&[&away]).unwrap();
     assert_eq!(notes_of(&[&away, &fine, &away]), Some(once.clone()));
     assert_eq!(notes_of(&[&refused, &away]), Some(format!("{once}; web-dfw: refused: quota")));
+}
+
+#[test]
+fn denial_by_a_rule_of_the_project_names_the_rule() {
+    let words = r#"apply web: admission webhook "guard.example.com" denied the request: not now"#;
+    let wd = deployment(Some(DELIVERED), false);
+    let (condition, _) = reported(&decide(&wd, &trouble(Cause::ProjectDenied, words, 20), 0));
+    let message = condition.unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.starts_with("webhook guard.example.com of the project rejects what this operator writes"),
+        "{message}"
+    );
+    assert!(message.contains(words), "{message}");
 }

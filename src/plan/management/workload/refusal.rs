@@ -5,20 +5,28 @@ use std::time::Duration;
 use super::placement::PlacementOutcome;
 use crate::{
     api::reason::Reason,
-    plan::{Kind, Object, Op, Project, Write},
+    plan::{Kind, Object, Op, Project, Write, condition::denier},
     timing::Timing,
 };
 
-/// Cause of a failed write.
+/// Cause of a failed write. The cause decides who acts.
+///
+/// A denial is a judgement of the object by a rule, and lasts until the object or the rule changes. The operator cannot tell who
+/// owns the rule: a webhook or policy of a project may be the tenant's or the platform's. The tenant acts, for three reasons. Only
+/// the tenant can change the object. The message names the rule, so the tenant can ask its owner. And no tenant may call the
+/// platform's operators by a rule in the tenant's own project.
+///
+/// A webhook that cannot be called, or answers with a server error, has not judged the object. Nothing that the tenant writes
+/// would help, so the platform acts, and nothing stalls: the operator retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The operator lacks the permission.
     Forbidden,
-    /// A quota, a webhook or a policy of the project denies it.
+    /// A quota, a webhook or a policy of the project denies it: the tenant acts.
     Denied,
     /// The API server rejects it as invalid.
     Invalid,
-    /// It may succeed when it is tried again: another client was faster, or the server has a problem.
+    /// It may succeed when it is tried again: another client was faster, or the server or a webhook has a problem.
     Passing {
         /// How long work on the Workload has failed.
         lasted: Duration,
@@ -66,11 +74,18 @@ impl Refusal {
     pub(super) fn text(&self) -> String {
         match self.cause {
             Cause::Forbidden => format!("the operator lacks a permission: {}", self.message),
-            Cause::Denied => format!("a quota, a webhook or a policy of the project rejects it: {}", self.message),
+            Cause::Denied => {
+                let who = denier(&self.message).unwrap_or_else(|| "a quota, a webhook or a policy".to_owned());
+                format!(
+                    "{who} of the project rejects {}: {}. Running instances are not affected. Change what it rejects, or ask \
+                     its owner",
+                    self.object, self.message
+                )
+            }
             Cause::Invalid => format!("a deployment was refused: {}", self.message),
             Cause::Passing { .. } => format!(
-                "the project's API server rejects {}: {}. Running instances are not affected. Fix what the API server \
-                 reports; the operator retries",
+                "the project's API server, or a webhook that it calls, fails the write of {}: {}. Running instances are not \
+                 affected. The operator retries",
                 self.object, self.message
             ),
         }

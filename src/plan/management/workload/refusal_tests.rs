@@ -223,6 +223,20 @@ fn passing_error_is_reported_once_it_outlasts_the_grace() {
             || runs["placements"].to_string().contains("because")
     );
     assert!(fan_out::refused(&observed(&[]), &[], NOW).is_none());
+    // A webhook that does not answer is nothing that the tenant could change in the Workload.
+    assert_stalls(&observed(&[]), &failing(20), &status(&observed(&[]), &[failing(20)]), false);
+}
+
+#[test]
+fn denial_names_who_rejects_the_deployment() {
+    for (message, named) in [
+        (r#"apply: admission webhook "guard.example.com" denied the request: no"#, "webhook guard.example.com of the"),
+        ("apply: no", "a quota, a webhook or a policy of the project rejects"),
+    ] {
+        let denied = Refusal { message: message.to_owned(), ..refused("web-b-lhr", Cause::Denied) };
+        let text = denied.text();
+        assert!(text.starts_with(named) && text.contains(message) && text.contains("ask its owner"), "{text}");
+    }
 }
 
 #[test]
