@@ -172,8 +172,7 @@ fn failure_of_a_read_is_shown() {
 fn panic_gives_the_terminal_back_before_its_message() {
     let words = ["view_that_panics", "--exact", "--ignored", "--nocapture"];
     let view = InTerminal::start(Command::new(std::env::current_exe().unwrap()).args(words));
-    let (status, screen) = view.ends_and_gives_back();
-    let text = screen;
+    let (status, text) = view.ends_and_gives_back();
     assert!(!status.success());
     assert_eq!(text.matches(GIVE_BACK).count(), 1, "{text:?}");
     let message = text.find("the view has failed").unwrap_or_else(|| panic!("{text:?}"));
