@@ -145,7 +145,7 @@ const RUN: [(&str, By); 53] = [
     ("kubectl --context HUB -n compute-system create token compute-cell-NAME", File(OVERLAYS, "compute-cell-{city}")),
     ("kubectl --context HUB -n compute-system create token compute-manager", File(OVERLAYS, "compute-manager\", None")),
     ("kubectl --context HUB apply --server-side --filename -", File(OVERLAYS, "\"hub-cell\"")),
-    ("kubectl compute completion bash", File("cli/src/generate.rs", "completion_of_each_shell_knows_the_commands")),
+    ("kubectl compute top", File("cli/tests/top.rs", "keys_end_it_and_the_terminal_is_as_before")),
     ("kubectl compute events", File(VIEWS, "[\"events\"")),
     ("kubectl compute explain", File("cli/src/explain.rs", "find(\"notscheduled\")")),
     ("kubectl compute man", File("cli/src/generate.rs", "man_has_a_page_for_each_command")),
