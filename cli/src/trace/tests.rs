@@ -118,6 +118,8 @@ fn advice_names_the_contexts_and_the_cluster_that_the_trace_knows() {
     assert!(away.contains("label cluster CLUSTER topology"), "the label goes to another Cluster: {away}");
     let silent = of("CellNotReporting");
     assert!(silent.contains("kubectl --context pop -n ns-1 get wd hello-edge-ord"), "{silent}");
+    let held = of("QuotaClaimHeld");
+    assert!(held.contains("cell dead CLUSTER"), "the holder is another Cluster: {held}");
     let refused = of("ProjectRefused");
     assert!(refused.contains("--context shop"), "{refused}");
 }

@@ -73,8 +73,8 @@ fn filled_in(step: &str, trace: &Trace, way: Option<&Way>) -> String {
                     .replace("-context CELL", &format!("-context {context}"))
                     .replace("=CELL", &format!("={context}"));
             }
-            // A label goes to another Cluster.
-            if !step.contains("label cluster CLUSTER") {
+            // A label goes to another Cluster, and often another one is dead. A person names it.
+            if !["label cluster CLUSTER", "cell dead CLUSTER"].iter().any(|other| step.contains(other)) {
                 step = step.replace("CLUSTER", cluster);
             }
         }

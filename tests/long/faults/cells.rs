@@ -13,7 +13,7 @@ use crate::common::{RUNTIME, api, apply, beds::Wish, binary, eventually, get, ne
 #[test]
 fn faults_in_cells_are_named_in_time_and_mended() {
     RUNTIME.block_on(async {
-        let mut stage = Stage::set(Wish { networks_and_quota: true, ..Wish::default() }).await;
+        let mut stage = Box::pin(Stage::set(Wish { networks_and_quota: true, ..Wish::default() })).await;
         no_network(&stage).await;
         quota_used_up(&stage).await;
         quota_away(&stage).await;

@@ -9,7 +9,7 @@ use crate::common::{RUNTIME, api, apply, beds::Wish, delete, deployment, get, me
 #[test]
 fn data_faults_are_named_in_time_and_mended() {
     RUNTIME.block_on(async {
-        let stage = Stage::set(Wish::default()).await;
+        let stage = Box::pin(Stage::set(Wish::default())).await;
         missing(&stage).await;
         too_large(&stage).await;
         refused(&stage).await;

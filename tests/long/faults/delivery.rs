@@ -20,7 +20,7 @@ fn wd(name: &str) -> (&'static str, &str) {
 fn delivery_faults_are_named_in_time_and_mended() {
     RUNTIME.block_on(async {
         let wish = Wish { management: "timing:\n  arrivalSeconds: 8\n".to_owned(), ..Wish::default() };
-        let mut stage = Stage::set(wish).await;
+        let mut stage = Box::pin(Stage::set(wish)).await;
         bind_location(&stage.world.project, "lhr").await.unwrap();
         no_cluster(&stage).await;
         label_spelt_otherwise(&stage).await;

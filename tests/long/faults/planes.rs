@@ -14,7 +14,7 @@ const GROUP: &str = "compute.datumapis.com";
 #[test]
 fn faults_of_control_planes_are_named_in_time_and_mended() {
     RUNTIME.block_on(async {
-        let mut stage = Stage::set(Wish::default()).await;
+        let mut stage = Box::pin(Stage::set(Wish::default())).await;
         hub_role_too_small(&stage).await;
         webhook_away_in_the_project(&stage).await;
         webhook_away_on_the_hub(&stage).await;

@@ -360,7 +360,9 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
                 None => format!("Karmada: {words}"),
             };
             // The scheduler does not look again when a cluster serves the kind at last (fact 66).
-            let is_outdated = !binding.evicting && candidates.iter().any(|(_, cluster)| cluster.is_able().is_ok());
+            // A deployment that has a cluster could lose it to a touch.
+            let is_able = candidates.iter().all(|(_, cluster)| cluster.is_able().is_ok());
+            let is_outdated = binding.clusters.is_empty() && !binding.evicting && is_able;
             let gap = if is_outdated { Gap::looked_at } else { Gap::stated };
             Some(gap(Reason::NotScheduled, text))
         }
