@@ -124,22 +124,17 @@ impl Stage {
         // Rates need two scrapes. They are shown by the test of all alerts.
         let expected =
             alerts.iter().find(|alert| ["ComputeDeploymentsBlocked", "ComputeCellUnreachable"].contains(alert));
-        match expected {
-            Some(alert) => {
-                eventually(&format!("{alert} names {reason}"), || async {
-                    let all = prometheus.ask(&format!("ALERTS{{alertname=\"{alert}\"}}")).await?;
-                    let names_it =
-                        |one: &Value| *alert != "ComputeDeploymentsBlocked" || one["metric"]["reason"] == reason;
-                    if all.iter().any(names_it) { Ok(()) } else { Err(format!("{all:?}")) }
-                })
-                .await;
-            }
-            None => {
-                let of_it = format!("ALERTS{{reason=\"{reason}\"}}");
-                let all = prometheus.ask(&of_it).await.unwrap();
-                assert!(all.is_empty(), "{reason} is no cause for an alert: {all:?}");
-            }
-        }
+        let Some(alert) = expected else {
+            let all = prometheus.ask(&format!("ALERTS{{reason=\"{reason}\"}}")).await.unwrap();
+            assert!(all.is_empty(), "{reason} is no cause for an alert: {all:?}");
+            return message;
+        };
+        eventually(&format!("{alert} names {reason}"), || async {
+            let all = prometheus.ask(&format!("ALERTS{{alertname=\"{alert}\"}}")).await?;
+            let names_it = |one: &Value| *alert != "ComputeDeploymentsBlocked" || one["metric"]["reason"] == reason;
+            if all.iter().any(names_it) { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
         message
     }
 
@@ -151,14 +146,12 @@ impl Stage {
         let own = [("HUB_NAMESPACE", &*self.hub), ("NAMESPACE", &*self.ns)];
         let values = [&planes[..], &own, words].concat();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let filled: String = command
-            .split_inclusive(|c| !is_of_name(c))
-            .map(|part| {
-                let word = part.trim_end_matches(|c| !is_of_name(c));
-                let value = values.iter().find(|(name, _)| *name == word).map_or(word, |(_, value)| value);
-                format!("{value}{}", &part[word.len()..])
-            })
-            .collect();
+        let mut filled = String::new();
+        for part in command.split_inclusive(|c| !is_of_name(c)) {
+            let word = part.trim_end_matches(|c| !is_of_name(c));
+            filled += values.iter().find(|(name, _)| *name == word).map_or(word, |(_, value)| value);
+            filled += &part[word.len()..];
+        }
         // The planes are contexts of one kubeconfig here.
         let filled = filled.replace("--kubeconfig ", "--context ");
         eprintln!("  {filled}");
