@@ -140,7 +140,7 @@ async fn start(mut command: Command) -> Result<(Child, u16), String> {
     let mut lines = BufReader::new(lines).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if let Some(port) = local_port(&line) {
-            // kubectl prints a line for each connection. It ends if nobody can read that line.
+            // kubectl prints a line for each connection. It ends if its output is closed.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok((child, port));
         }

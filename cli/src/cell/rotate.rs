@@ -46,7 +46,7 @@ pub struct Rotation {
 struct Present {
     kubeconfig: String,
     endpoint: Option<Endpoint>,
-    /// User that its token is for, as the token says. Nobody has verified it.
+    /// User that its token is for, as the token says. Its signature is not verified here.
     user: Option<String>,
     end: End,
 }

@@ -302,7 +302,7 @@ mod tests {
         assert!(why.contains("deployments: no answer: no route to host"), "{why}");
     }
 
-    /// Reads as slowly as it is told, and counts.
+    /// Reads with a given delay, and counts its reads.
     struct Slow(Duration, mpsc::Sender<&'static str>);
 
     impl Reader for Slow {

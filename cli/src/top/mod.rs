@@ -69,7 +69,7 @@ pub async fn run(global: &flags::Global, args: &flags::Top, output: Output) -> R
                 _ = tick.tick() => {}
                 () = &mut end => return Ok(()),
             }
-            // Many may have come meanwhile: one screen is enough for all.
+            // Several may have arrived: one screen shows all of them.
             while let Ok(read) = reads.try_recv() {
                 app.on_read(read);
             }

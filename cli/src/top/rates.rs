@@ -45,7 +45,7 @@ impl Counters {
 }
 
 impl Rates {
-    /// Returns the rates. `None` if the counters began anew in between, as in another leader.
+    /// Returns the rates. `None` if the counters were reset in between, as by a change of the leader.
     pub fn between(before: &Counters, after: &Counters, seconds: f64) -> Option<Self> {
         let grown = after.reconciles >= before.reconciles
             && after.failed >= before.failed

@@ -257,7 +257,7 @@ fn rates_need_two_reads_of_one_leader() {
     app.on_read(counters("compute_writes_total 30", 10));
     assert!((app.rates.unwrap().writes - 2.0).abs() < 1e-9);
     app.on_read(counters("compute_writes_total 3", 20));
-    assert_eq!(app.rates, None, "another leader counts anew");
+    assert_eq!(app.rates, None, "another leader starts with new counters");
     app.on_read(counters("compute_writes_total 4", 30));
     app.on_read(Read::Failed(Source::Rates, "no answer".to_owned()));
     assert_eq!(app.rates, None, "a rate of before is none of now");

@@ -267,11 +267,8 @@ impl Deref for PackedWorkload {
 }
 
 fn wait_of(deployment: &WorkloadDeployment) -> Option<Wait> {
-    if deployment.metadata.deletion_timestamp.is_some() {
-        return None;
-    }
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    waiting::wait(conditions, deployment.metadata.generation)
+    waiting::wait(&deployment.metadata, conditions)
 }
 
 /// Returns a digest of the content that Karmada propagates. A change of it makes Karmada rewrite the deployment's binding.

@@ -40,9 +40,9 @@ impl Context {
         let mut alone = Vec::new();
         for workload in projects.iter().flat_map(|project| project.workloads.values()) {
             let meta = &workload.metadata;
-            if meta.deletion_timestamp.is_none() && !meta.uid.as_ref().is_some_and(|uid| covered.contains(&**uid)) {
+            if !meta.uid.as_ref().is_some_and(|uid| covered.contains(&**uid)) {
                 let conditions = workload.status.as_ref().map_or(&[][..], |status| &status.conditions);
-                alone.extend(waiting::wait(conditions, meta.generation));
+                alone.extend(waiting::wait(meta, conditions));
             }
         }
         let in_cities = waits.iter().filter_map(|one| Some((one.wait()?, one.city_code())));

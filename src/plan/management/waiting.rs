@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
@@ -171,9 +172,9 @@ pub struct Wait {
     pub who: Who,
 }
 
-/// Returns why an object with these conditions waits. `None` if it is ready in its present generation.
-pub fn wait(conditions: &[Condition], generation: Option<i64>) -> Option<Wait> {
-    if is_true_of(conditions, condition::READY, generation) {
+/// Returns why an object with these conditions waits. `None` if it is ready in its present generation, or is being deleted.
+pub fn wait(meta: &ObjectMeta, conditions: &[Condition]) -> Option<Wait> {
+    if meta.deletion_timestamp.is_some() || is_true_of(conditions, condition::READY, meta.generation) {
         return None;
     }
     let ready = find(conditions, condition::READY);
@@ -192,10 +193,7 @@ fn entry(
     conditions: &[Condition],
 ) -> Option<Waiting> {
     let meta = object.meta();
-    if meta.deletion_timestamp.is_some() {
-        return None;
-    }
-    let Wait { reason, who } = wait(conditions, meta.generation)?;
+    let Wait { reason, who } = wait(meta, conditions)?;
     let (since, message) = match find(conditions, condition::READY) {
         Some(ready) if ready.status == ConditionStatus::True => {
             let text = "The operator has not reported about its latest change yet".to_owned();

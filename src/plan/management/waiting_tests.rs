@@ -158,7 +158,7 @@ fn answer_reads_back_equal() {
 fn waiting_objects_are_counted_by_reason_party_and_city_in_a_bounded_number_of_groups() {
     let of = |status, reason: &str| {
         let conditions = serde_json::from_value::<Vec<Condition>>(json!([ready(status, reason, 1)])).unwrap();
-        wait(&conditions, None)
+        wait(&ObjectMeta::default(), &conditions)
     };
     assert_eq!(of("True", "ReplicasAvailable"), None);
     let (tenant, platform) = (of("False", "ImageUnavailable").unwrap(), of("Unknown", "ImageUnavailable").unwrap());
