@@ -12,6 +12,8 @@ use testbed::Testbed;
 
 /// Number of lines that a failed test shows of each log.
 const LINES: usize = 60;
+/// Number of lines that a failed test shows of each API server.
+const LINES_OF_SERVERS: usize = 12;
 /// Longest shown line, in characters. Some lines contain whole objects.
 const LINE: usize = 400;
 
@@ -34,18 +36,19 @@ pub fn ended(kind: &str, since: Timestamp, bed: &Testbed) {
     }
 }
 
-/// Prints the log lines of operators and of the stand-in for Karmada since this time, without debug lines.
+/// Prints the log lines of operators and of the stand-in for Karmada since this time, without debug lines, and what API servers
+/// say of slow requests.
 fn show_logs(dir: &Path, since: Timestamp) {
     let mut logs: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     logs.sort();
     for log in logs {
         let name = log.file_name().unwrap_or_default().to_string_lossy();
         // The logs of API servers and their controllers are long, and rarely help.
-        let of_servers = ["apiserver-", "audit-", "controllers-", "etcd"];
+        let of_servers = ["audit-", "controllers-", "etcd"];
         if !name.ends_with(".log") || of_servers.iter().any(|start| name.starts_with(start)) {
             continue;
         }
-        let last = end_of(&log, since);
+        let last = if name.starts_with("apiserver-") { slow_requests(&log) } else { end_of(&log, since) };
         if !last.is_empty() {
             eprintln!("--- the end of {name}:");
         }
@@ -53,6 +56,14 @@ fn show_logs(dir: &Path, since: Timestamp) {
             eprintln!("{}", line.chars().take(LINE).collect::<String>());
         }
     }
+}
+
+/// Returns the last lines of an API server's log that say of what a slow request was made.
+fn slow_requests(log: &Path) -> VecDeque<String> {
+    let lines = File::open(log).into_iter().flat_map(|file| BufReader::new(file).lines()).map_while(Result::ok);
+    let mut slow: VecDeque<_> = lines.filter(|line| line.contains("Trace[")).collect();
+    slow.drain(..slow.len().saturating_sub(LINES_OF_SERVERS));
+    slow
 }
 
 /// Returns the last log lines since this time, without debug lines. A line without a time belongs to the line before it.

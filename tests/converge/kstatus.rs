@@ -117,7 +117,7 @@ fn refuse(world: &mut World, cause: Cause) {
     world.mishap.refused = Some(cause);
 }
 
-const TROUBLES: [Trouble; 33] = [
+const TROUBLES: [Trouble; 35] = [
     ("none", Current, |world, _| world.settle()),
     ("the Workload wants no Instance", Current, |world, _| {
         edit_spec(world, |spec| spec["placements"][0]["scaleSettings"]["minReplicas"] = json!(0));
@@ -157,6 +157,16 @@ const TROUBLES: [Trouble; 33] = [
         world.settle();
         let rejected = binding(&[CLUSTER], Some(Err("denied".into())), true);
         karmada(world, "NotApplied", Some(rejected), Some(cluster(&json!({ "Ok": null }))));
+    }),
+    ("it has moved to a cell that has not reported", InProgress, |world, _| {
+        world.settle();
+        let silent = BindingFacts { silent: true, ..binding(&[CLUSTER], Some(Ok(())), true) };
+        karmada(world, "NotReported", Some(silent), Some(cluster(&json!({ "Ok": null }))));
+    }),
+    ("the last report is on an earlier spec", InProgress, |world, _| {
+        report(world, "False", "InstanceCrashing");
+        look(world, 0);
+        edit_spec(world, |spec| spec["template"]["spec"]["runtime"]["resources"]["instanceType"] = json!("v"));
     }),
     ("a Network does not exist", Failed, |world, _| {
         edit_spec(world, |spec| {

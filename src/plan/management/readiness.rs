@@ -170,16 +170,12 @@ pub(super) enum Report {
 }
 
 impl Report {
-    /// Returns the kind of the report in the status of the copy. A definition's default is generation -1.
-    pub(super) fn of(copy: Option<&WorkloadDeploymentStatus>) -> Self {
-        match copy {
-            None => Self::Missing,
-            Some(report) => {
-                let has_own = report.observed_generation.is_some_and(|observed| observed >= 0);
-                let is_dated = report.observed_source_generation.is_some() || has_own;
-                if is_dated { Self::Dated } else { Self::Undated }
-            }
-        }
+    /// Returns the kind of a report. A definition's default is generation -1.
+    pub(super) fn of(report: Option<&WorkloadDeploymentStatus>) -> Self {
+        let Some(report) = report else { return Self::Missing };
+        let has_own = report.observed_generation.is_some_and(|observed| observed >= 0);
+        let is_dated = report.observed_source_generation.is_some() || has_own;
+        if is_dated { Self::Dated } else { Self::Undated }
     }
 }
 
@@ -196,46 +192,57 @@ pub(super) fn of_deployment(
     report: Report,
 ) -> Readiness {
     let causes = CAUSES.iter().filter_map(|type_| find(&status.conditions, type_));
-    let worst = causes.filter(|c| c.status != ConditionStatus::True).max_by_key(|c| c.reason().rank());
-    let federated = find(&status.conditions, condition::FEDERATED).filter(|c| c.status == ConditionStatus::True);
-    let readiness = worst.map(|cause| of_condition(cause, deployment.metadata.generation, federated));
+    let causes = causes.filter(|c| c.status != ConditionStatus::True);
+    let (present, earlier): (Vec<_>, Vec<_>) = causes.partition(|cause| is_present(cause, deployment));
+    let worst = |causes: Vec<&Condition>| causes.into_iter().max_by_key(|c| c.reason().rank()).cloned();
+    let readiness = worst(present).map(|cause| {
+        let (reason, message) = (cause.reason(), cause.message);
+        Readiness::incomplete(Verdict { status: cause.status, reason, message })
+    });
     if deployment.metadata.deletion_timestamp.is_some() {
         let terminating = || Readiness::pending(Reason::Terminating, "it is being deleted");
         return readiness.unwrap_or_else(terminating).of_deletion();
     }
-    readiness.unwrap_or_else(|| of_counters(deployment, status, report, federated))
+    readiness.unwrap_or_else(|| of_report(deployment, status, report, worst(earlier).as_ref()))
 }
 
-/// Converts the cause that blocks a deployment. A cause of an earlier generation may be gone with the latest change, so the tenant
-/// does not have to act on it.
-fn of_condition(cause: &Condition, generation: Option<i64>, federated: Option<&Condition>) -> Readiness {
-    let verdict = Verdict { status: cause.status, reason: cause.reason(), message: cause.message.clone() };
-    let readiness = Readiness::incomplete(verdict);
-    if readiness.actor == Actor::Tenant && cause.observed_generation != generation {
-        let text = format!("its city has not reported on its latest change yet; before the change: {}", cause.message);
-        return Readiness::unreported(federated, text);
-    }
-    readiness
+/// True if a condition is about the present generation of the spec. The cell's cause of an earlier generation may be gone with the
+/// latest change. A suspension lasts until the deployment is resumed.
+fn is_present(cause: &Condition, deployment: &WorkloadDeployment) -> bool {
+    let is_reported = [condition::AVAILABLE, condition::REPLICAS_READY].contains(&&*cause.type_);
+    let is_suspended = cause.reason() == Reason::Suspended && deployment.is_suspended();
+    !is_reported || is_suspended || cause.observed_generation == deployment.metadata.generation
 }
 
-fn of_counters(
+/// Judges a deployment that nothing is known to block. `earlier`: the cause that its cell reported before the latest change.
+fn of_report(
     deployment: &WorkloadDeployment,
     status: &WorkloadDeploymentStatus,
     report: Report,
-    federated: Option<&Condition>,
+    earlier: Option<&Condition>,
 ) -> Readiness {
+    let federated = find(&status.conditions, condition::FEDERATED).filter(|c| c.status == ConditionStatus::True);
     if report == Report::Missing || find(&status.conditions, condition::AVAILABLE).is_none() {
         return Readiness::unreported(federated, "its city has not reported yet");
     }
     // The counters may be those of an earlier template. Unknown is not ready, and the reader learns that waiting does not help.
     if report == Report::Undated {
-        let text = "its city reports no generation, so it is not known whether the latest change has arrived. Running \
-                    instances are not affected. The cell has an early version of the Go operator: update it";
+        let reported = earlier.map_or_else(String::new, |earlier| format!(". It reports: {}", earlier.message));
+        let text = format!(
+            "its city reports no generation, so it is not known whether the latest change has arrived. Running instances are \
+             not affected. The cell has an early version of the Go operator: update it{reported}"
+        );
         return Readiness::incomplete(Verdict::unknown(Reason::CellNotReporting, text));
     }
-    if !has_observed(deployment, status) {
-        return Readiness::unreported(federated, "its city has not reported on its latest change yet");
+    if earlier.is_some() || !has_observed(deployment, status) {
+        let before = earlier.map_or_else(String::new, |earlier| format!("; before the change: {}", earlier.message));
+        return Readiness::unreported(federated, format!("its city has not reported on its latest change yet{before}"));
     }
+    of_counters(deployment, status)
+}
+
+/// Judges the counters that a cell has reported for the present generation.
+fn of_counters(deployment: &WorkloadDeployment, status: &WorkloadDeploymentStatus) -> Readiness {
     let WorkloadDeploymentStatus { replicas, desired_replicas, ready_replicas, updated_replicas, .. } = *status;
     let progress = |text: String| Readiness::pending(Reason::InstancesProvisioning, text);
     let wanted = deployment.spec.desired_replicas();

@@ -107,6 +107,24 @@ fn deployment_is_ready_only_if_everything_runs_and_is_up_to_date() {
             (False, "Pending", "Reconciling"),
         ),
         (
+            "progress before the last change",
+            replaced(1, reports("ReplicasReady", "False", "InstancesProvisioning", 1)),
+            (False, "Pending", "Reconciling"),
+        ),
+        (
+            "a suspension that has ended",
+            replaced(0, reports("Available", "False", "Suspended", 1)),
+            (False, "Pending", "Reconciling"),
+        ),
+        (
+            "a worse cause before the last change, and one that lasts",
+            with(|status| {
+                status["conditions"][1] = reports("ReplicasReady", "False", "InstanceCrashing", 1);
+                status["conditions"][2] = reports("Federated", "False", "AwaitingPropagation", 2);
+            }),
+            (False, "AwaitingPropagation", "Reconciling"),
+        ),
+        (
             "of another component",
             replaced(1, reports("ReplicasReady", "False", "SomethingElse", 2)),
             (False, "SomethingElse", "Reconciling"),
@@ -153,6 +171,13 @@ fn report_without_a_generation_is_unknown_and_never_ready() {
     let (conditions, next) = written(&readiness, &[], 2, 0);
     assert_eq!((types(&conditions), next), (vec!["Ready", "Reconciling"], Next::Await));
     assert!(conditions.iter().all(|c| c.type_ != "Stalled"), "no tenant can update a cell");
+    let mut crashing = stands.clone();
+    let cause = json!({ "type": "Available", "status": "False", "reason": "InstanceCrashing", "message": "it exits",
+        "lastTransitionTime": "1970-01-01T00:00:00Z" });
+    crashing.conditions[0] = serde_json::from_value(cause).unwrap();
+    let readiness = of_deployment(&wd, &crashing, Report::Undated);
+    assert_eq!(readiness.reason, Reason::CellNotReporting, "its cause may be gone: {readiness:?}");
+    assert!(readiness.missing.ends_with("update it. It reports: it exits"), "{readiness:?}");
     let waits = of_deployment(&wd, &stands, Report::Dated);
     assert_eq!(waits.status, ConditionStatus::False, "the cell has not observed the latest change yet: {waits:?}");
 }

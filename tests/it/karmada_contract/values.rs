@@ -298,3 +298,40 @@ fn fact_79_changed_lazy_policy_waits_for_its_template() {
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
     });
 }
+
+#[test]
+fn fact_82_template_keeps_the_former_report_while_its_cluster_shows_none() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let by_name = |cluster: &str| json!({ "clusterAffinity": { "clusterNames": [cluster] } });
+        let ns = hub.namespace().await;
+        apply(&hub.hub, policy(&ns, "dfw", &by_name("cell-dfw"))).await;
+        let send = |policy: &Value| apply(&hub.hub, with(&ns, "wd", &[policy], &json!({})));
+        send(&json!({ "ingress": [{}] })).await;
+        arrived(&hub, &ns, "wd", "opened").await;
+        reports(&hub, &ns, "wd", 1).await;
+        let item = |b: &DynamicObject| b.data["status"]["aggregatedStatus"][0].clone();
+        let ready = async || {
+            get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.unwrap().data["status"]["readyReplicas"].clone()
+        };
+        // The cluster refuses the latest change (fact 74). It runs what it has.
+        send(&json!({ "ingress": [] })).await;
+        let refused = |b: &DynamicObject| item(b)["applied"] == false && item(b)["appliedMessage"].is_string();
+        let binding = hub.binding(&ns, "wd-workloaddeployment", "refused by the member", refused).await;
+        assert!(item(&binding)["status"].is_null(), "{}", item(&binding));
+        assert_eq!(ready().await, 1, "the former report of the same cluster");
+        send(&json!({ "ingress": [{}] })).await;
+        let has_report = |b: &DynamicObject| item(b)["applied"] == true && item(b)["status"]["replicas"] == 1;
+        hub.binding(&ns, "wd-workloaddeployment", "accepted again", has_report).await;
+        // It moves, and no cell reports there.
+        apply(&hub.hub, policy(&ns, "dfw", &by_name("cell-ord"))).await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
+        let moved = |b: &DynamicObject| {
+            let items = b.data["status"]["aggregatedStatus"].as_array().map_or(0, Vec::len);
+            on(b, "cell-ord") && items == 1 && item(b)["clusterName"] == "cell-ord" && item(b)["applied"] == true
+        };
+        let binding = hub.binding(&ns, "wd-workloaddeployment", "applied on ord alone", moved).await;
+        assert!(item(&binding)["status"]["replicas"].is_null(), "{}", item(&binding));
+        never("the former report goes", async || (ready().await != 1).then(|| "it has gone".to_owned())).await;
+    });
+}

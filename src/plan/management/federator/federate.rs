@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::{
     blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
-    federation_status as status, hub_form,
+    federation_status::{self as status, CellReport},
+    hub_form,
     hub_trouble::{self, Cause},
     last_delivery,
 };
@@ -157,7 +158,8 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
     let (companions, grace) = (&observed.data.companions, observed.timing.error_grace);
-    let view = status::View { deployment, copy, data: &data, companions, grace };
+    let report = CellReport::of(copy, observed.karmada.as_ref());
+    let view = status::View { deployment, copy, report, data: &data, companions, grace };
     let reports = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
     steps.extend(reports.steps.into_iter().map(Step::Local));
     next = next.or_sooner(reports.next);

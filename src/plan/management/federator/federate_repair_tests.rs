@@ -157,7 +157,9 @@ fn data_not_yet_listed_by_the_copy_is_neither_ready_nor_late() {
         assert!(blocker == expected.as_ref().map(ToString::to_string) || blocker.as_deref() == Some("NotReported"));
         let overdue = status::Overdue { blocked: false, unheard: false, nowhere: false, is_pending: false };
         let (companions, grace) = (BTreeMap::new(), Timing::default().error_grace);
-        let view = status::View { deployment: &wd, copy: Some(&copy), data: &data, companions: &companions, grace };
+        let report = CellReport::of(Some(&copy), None);
+        let view =
+            status::View { deployment: &wd, copy: Some(&copy), report, data: &data, companions: &companions, grace };
         let writes = status::plan(&view, Some(&delivered), overdue, None, NOW).steps;
         let ready = writes.iter().any(|write| format!("{:?}", write.op).contains("Secrets are in place"));
         assert_eq!(ready, expected.is_none(), "{listed}");

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
-    diagnosis::{Delivery, is_withheld, is_wordless},
+    diagnosis::{Delivery, Karmada, is_withheld, is_wordless},
     last_delivery, repair, unheard,
 };
 use crate::plan::management::{
@@ -71,12 +71,45 @@ pub(super) struct Overdue {
     pub is_pending: bool,
 }
 
+/// Report of the cell that a deployment is on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CellReport<'a> {
+    /// None can be seen. The last known one stands.
+    Unseen,
+    /// The cell has not reported. The copy shows the report of another cluster, which has the deployment no more.
+    Former,
+    /// The cell's report.
+    Present(&'a WorkloadDeploymentStatus),
+}
+
+impl<'a> CellReport<'a> {
+    /// Finds the report in the copy. The interpreter on the hub keeps the report that is there while no cluster has one, so the
+    /// copy of a deployment that has moved shows that of its former cluster. The binding tells them apart.
+    pub(super) fn of(copy: Option<&'a WorkloadDeployment>, karmada: Option<&Karmada>) -> Self {
+        let binding = karmada.and_then(|karmada| karmada.binding.as_ref());
+        match copy.and_then(WorkloadDeployment::report) {
+            None => Self::Unseen,
+            Some(_) if binding.is_some_and(|binding| binding.silent) => Self::Former,
+            Some(report) => Self::Present(report),
+        }
+    }
+
+    fn present(self) -> Option<&'a WorkloadDeploymentStatus> {
+        match self {
+            Self::Present(report) => Some(report),
+            Self::Unseen | Self::Former => None,
+        }
+    }
+}
+
 /// The deployment that gets the status.
 pub(super) struct View<'a> {
     /// The deployment in its project.
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: Option<&'a WorkloadDeployment>,
+    /// What its cell reports.
+    pub report: CellReport<'a>,
     /// State of its data.
     pub data: &'a Data,
     /// The companions that it refers to.
@@ -94,7 +127,7 @@ pub(super) fn plan(
     last_delivery: Option<LastDelivery>,
     now: Timestamp,
 ) -> Plan<Write<Project>> {
-    let View { deployment, copy, data, companions, grace } = *view;
+    let View { deployment, copy, report, data, companions, grace } = *view;
     let reported = overdue.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
@@ -119,7 +152,7 @@ pub(super) fn plan(
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard, overdue.nowhere);
     let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending };
-    update((deployment, copy), own, grace, now)
+    update((deployment, report), own, grace, now)
 }
 
 /// Keeps the present message if a verdict differs from it only in the numbers of Karmada's words (a port, a resourceVersion).
@@ -184,7 +217,7 @@ pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String
 /// which is certain in each state of the hub.
 pub(super) fn say(
     deployment: &WorkloadDeployment,
-    copy: Option<&WorkloadDeployment>,
+    report: CellReport<'_>,
     (verdict, data): (Verdict, Option<&Data>),
     last_delivery: Option<LastDelivery>,
     grace: Duration,
@@ -204,13 +237,13 @@ pub(super) fn say(
         silent: false,
         is_pending: false,
     };
-    update((deployment, copy), own, grace, now)
+    update((deployment, report), own, grace, now)
 }
 
 /// Gives a deployment its first status while a problem is not reported yet. A deployment with a status keeps it.
 pub(super) fn first(
     deployment: &WorkloadDeployment,
-    copy: Option<&WorkloadDeployment>,
+    report: CellReport<'_>,
     grace: Duration,
     now: Timestamp,
 ) -> Plan<Write<Project>> {
@@ -227,7 +260,7 @@ pub(super) fn first(
         silent: true,
         is_pending: true,
     };
-    update((deployment, copy), own, grace, now)
+    update((deployment, report), own, grace, now)
 }
 
 /// Parts of the status that the hub side decides.
@@ -245,7 +278,7 @@ struct Own {
 }
 
 fn update(
-    (deployment, copy): (&WorkloadDeployment, Option<&WorkloadDeployment>),
+    (deployment, report): (&WorkloadDeployment, CellReport<'_>),
     own: Own,
     grace: Duration,
     now: Timestamp,
@@ -253,7 +286,6 @@ fn update(
     let Own { federated, of_data, unheard, last_delivery, silent, is_pending } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
-    let report = copy.and_then(WorkloadDeployment::report);
     let before = find(&old.conditions, condition::FEDERATED);
     let news = federated.as_ref().filter(|new| !is_pending && is_news(before, new, silent));
     let event = news.map(|news| {
@@ -266,7 +298,11 @@ fn update(
         let note = Note { severity: Severity::Warning, reason: news.reason(), action: "Copying", text: &news.message };
         event::on(deployment, CONTROLLER, &note, now)
     });
-    let mut status = report.map_or_else(|| old.clone(), mirrored);
+    let mut status = match report {
+        CellReport::Unseen => old.clone(),
+        CellReport::Former => WorkloadDeploymentStatus::default(),
+        CellReport::Present(report) => mirrored(report),
+    };
     if let Some(unheard) = unheard {
         if unheard.status == ConditionStatus::False {
             let none = WorkloadDeploymentStatus::default();
@@ -275,14 +311,14 @@ fn update(
         }
         let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
         for c in status.conditions.iter_mut().filter(|c| readiness.contains(&&*c.type_)) {
-            *c = unheard.clone().into_condition(&old.conditions, &c.type_, c.observed_generation, now);
+            *c = unheard.clone().into_condition(&old.conditions, &c.type_, deployment.metadata.generation, now);
         }
     }
     status.last_delivery = last_delivery.or_else(|| old.last_delivery.clone());
     let ours = [condition::FEDERATED, condition::REFERENCED_DATA_READY].into_iter().chain(readiness::TYPES);
     status.conditions.retain(|c| !ours.clone().any(|type_| type_ == c.type_));
     status.conditions.extend(federated.into_iter().chain(of_data));
-    let next = judge(deployment, &mut status, Report::of(report), grace, now);
+    let next = judge(deployment, &mut status, Report::of(report.present()), grace, now);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
     Plan::until(write.into_iter().chain(event).chain(of_source).collect(), next)
 }
@@ -405,7 +441,10 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Op, management::observed::facts::WITHHELD};
+    use crate::plan::{
+        Op,
+        management::observed::facts::{BindingFacts, WITHHELD},
+    };
 
     const GRACE: Duration = Duration::from_secs(20);
 
@@ -417,7 +456,8 @@ mod tests {
         copy.status = serde_json::from_value(forged).unwrap();
         let deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
         let verdict = Verdict::no(Reason::HubRefused, "refused");
-        let writes = say(&deployment, Some(&copy), (verdict, None), None, GRACE, Timestamp::UNIX_EPOCH).steps;
+        let report = CellReport::of(Some(&copy), None);
+        let writes = say(&deployment, report, (verdict, None), None, GRACE, Timestamp::UNIX_EPOCH).steps;
         assert!(!writes.is_empty() && !format!("{writes:?}").contains("lastDelivery"), "{writes:?}");
     }
 
@@ -435,8 +475,15 @@ mod tests {
         });
         copy.status = serde_json::from_value(reported).unwrap();
         let (data, companions) = (Data::default(), BTreeMap::new());
-        let view =
-            View { deployment: &deployment, copy: Some(&copy), data: &data, companions: &companions, grace: GRACE };
+        let report = CellReport::of(Some(&copy), None);
+        let view = View {
+            deployment: &deployment,
+            copy: Some(&copy),
+            report,
+            data: &data,
+            companions: &companions,
+            grace: GRACE,
+        };
         let cause = Verdict::no(Reason::NotScheduled, "no cluster fits");
         let finding = Delivery::Blocked { cause, data: false, silent: false, heard: false, repair: None };
         for (nowhere, counted, available) in [(true, 0, "False"), (false, 2, "True")] {
@@ -451,6 +498,48 @@ mod tests {
                 (&status["desiredReplicas"], &status["conditions"][0]["status"]),
                 (&json!(2), &json!(available))
             );
+        }
+    }
+
+    /// A deployment that had moved was ready at once, by the report of the cluster that it had left.
+    #[test]
+    fn report_of_a_former_cluster_counts_no_instance() {
+        let mut deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
+        deployment.metadata.generation = Some(3);
+        let mut copy = deployment.clone();
+        let reported = json!({
+            "replicas": 2, "currentReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2, "desiredReplicas": 2,
+            "observedSourceGeneration": 3,
+            "conditions": [{
+                "type": "Available", "status": "True", "reason": "StableInstanceFound", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        });
+        copy.status = serde_json::from_value(reported).unwrap();
+        deployment.status = Some(mirrored(copy.status.as_ref().unwrap()));
+        let karmada = |silent: bool| -> Karmada {
+            let mut karmada: Karmada = serde_json::from_value(json!({
+                "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
+            }))
+            .unwrap();
+            karmada.binding = Some(BindingFacts { silent, ..BindingFacts::default() });
+            karmada
+        };
+        let (data, companions) = (Data::default(), BTreeMap::new());
+        let finding = Delivery::Delivered { on: vec!["cell-ord".into()], note: None };
+        let overdue = Overdue { blocked: true, unheard: false, nowhere: false, is_pending: false };
+        for (karmada, ready, available) in
+            [(None, 2, true), (Some(karmada(false)), 2, true), (Some(karmada(true)), 0, false)]
+        {
+            let report = CellReport::of(Some(&copy), karmada.as_ref());
+            let (data, companions, deployment) = (&data, &companions, &deployment);
+            let view = View { deployment, copy: Some(&copy), report, data, companions, grace: GRACE };
+            let writes = plan(&view, Some(&finding), overdue, None, Timestamp::UNIX_EPOCH).steps;
+            let Op::Apply { body, .. } = &writes[0].op else { panic!("{writes:?}") };
+            let types: Vec<&str> =
+                body["status"]["conditions"].as_array().unwrap().iter().filter_map(|c| c["type"].as_str()).collect();
+            assert_eq!(body["status"]["readyReplicas"], ready, "{report:?}");
+            assert_eq!(types.contains(&"Available"), available, "{report:?}: {types:?}");
         }
     }
 

@@ -11,7 +11,8 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    federation_status as status, last_delivery, repair,
+    federation_status::{self as status, CellReport},
+    last_delivery, repair,
     snapshot::{Decided, Observed, Outage, Signal},
 };
 use crate::plan::management::{
@@ -92,11 +93,11 @@ pub(super) fn of_outage(outage: &Outage) -> Trouble {
     Trouble { cause: Cause::Unavailable, words: outage.words.clone(), lasted: outage.lasted }
 }
 
-/// Decides the report on one deployment, and its time. `copy`: the status that it has reported is shown while it can be seen.
+/// Decides the report on one deployment, and its time. The status that its cell has reported is shown while it can be seen.
 /// `data`: a source that cannot be copied is reported too.
 fn report(
     deployment: &WorkloadDeployment,
-    copy: Option<&WorkloadDeployment>,
+    (copy, of_cell): (Option<&WorkloadDeployment>, CellReport<'_>),
     (trouble, data): (&Trouble, Option<&Data>),
     timing: &Timing,
     now: Timestamp,
@@ -111,12 +112,13 @@ fn report(
     let stands = before.is_some_and(|before| before.reason == trouble.cause.reason());
     if waited < patience && !stands {
         let deleting = deployment.metadata.deletion_timestamp.is_some();
-        let first = if deleting { Plan::nothing() } else { status::first(deployment, copy, timing.error_grace, now) };
+        let first =
+            if deleting { Plan::nothing() } else { status::first(deployment, of_cell, timing.error_grace, now) };
         let steps = first.steps.into_iter().map(Step::Local).collect();
         return Plan { steps, next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
     }
     let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
-    let told = status::say(deployment, copy, (verdict, data), last_delivery, timing.error_grace, now);
+    let told = status::say(deployment, of_cell, (verdict, data), last_delivery, timing.error_grace, now);
     let steps = told.steps.into_iter().map(Step::Local).collect();
     let spread = repair::spread(&deployment.uid().unwrap_or_default());
     let next = match trouble.cause {
@@ -133,7 +135,8 @@ pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
     let deleting = deployment.metadata.deletion_timestamp.is_some();
     let copy = observed.copy.as_deref();
     let data = (!deleting).then(|| resolve::data(deployment, copy, &observed.data, timing.deletion_patience, now));
-    report(deployment, copy, (trouble, data.as_ref()), timing, now)
+    let of_cell = CellReport::of(copy, observed.karmada.as_ref());
+    report(deployment, (copy, of_cell), (trouble, data.as_ref()), timing, now)
 }
 
 /// Reports that the project has rejected the operator's writes to a deployment for the time `lasted`. `None` within the grace:

@@ -33,7 +33,7 @@ fn trouble(cause: Cause, words: &str, seconds: u64) -> Trouble {
 /// Returns the decision at this number of seconds after the deletion.
 fn decide(wd: &WorkloadDeployment, trouble: &Trouble, seconds: i64) -> Decided {
     let now = START.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
-    report(wd, None, (trouble, None), &Timing::default(), now)
+    report(wd, (None, CellReport::Unseen), (trouble, None), &Timing::default(), now)
 }
 
 /// Returns the condition that is written, and the reason of the Event.

@@ -20,7 +20,7 @@ pub use crate::api::names::Template;
 use crate::plan::management::referenced_data::foreign_claim::{self, ClaimIds, ForeignClaim};
 use crate::{
     api::{
-        karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
+        karmada::{AggregatedStatusItem, BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
         meta::{annotation, finalizer},
         names::{CityCode, CityPolicyName},
         referenced::DataRef,
@@ -86,6 +86,11 @@ pub struct BindingFacts {
     pub applied: Shared<BTreeMap<String, Result<(), String>>>,
     /// Number of Instances that a deployment has on each cluster.
     pub replicas: Shared<BTreeMap<String, Replicas>>,
+    /// True if a cluster that it is scheduled to has a deployment, and none of them reports a status. A status without `replicas`
+    /// is no report, as for the interpreter on the hub. A cluster that could not apply the latest change shows no status, and is
+    /// not silent: Karmada leaves it out (fact 82).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
     /// True if the template's dependencies follow it.
     pub propagates: bool,
     /// True if Karmada's dependency distributor has processed the binding (fact 37).
@@ -110,6 +115,14 @@ pub(crate) const WITHHELD: &str = "the cluster refuses it, with a message that m
 /// message stays empty.
 fn without_values(message: String) -> String {
     if message.is_empty() { message } else { WITHHELD.to_owned() }
+}
+
+/// Decides [`BindingFacts::silent`]. While Karmada evicts from a cluster, that cluster's report counts.
+fn is_silent(items: &[AggregatedStatusItem], clusters: &[String], evicting: bool) -> bool {
+    let is_present = |item: &&AggregatedStatusItem| clusters.contains(&item.cluster_name);
+    let reports = |item: &AggregatedStatusItem| item.status.get("replicas").is_some_and(|replicas| !replicas.is_null());
+    let heard = items.iter().filter(|item| evicting || is_present(item)).any(reports);
+    !heard && items.iter().filter(is_present).any(|item| item.applied)
 }
 
 impl BindingFacts {
@@ -138,6 +151,9 @@ impl BindingFacts {
         let items = status.aggregated_status.iter().filter(|_| template.is_deployment());
         let replicas = items.filter_map(|item| Some((item.cluster_name.clone(), Replicas::of(&item.status)?)));
         let replicas: BTreeMap<_, _> = replicas.collect();
+        let clusters: Vec<String> = binding.spec.clusters.into_iter().map(|c| c.name).collect();
+        let evicting = !binding.spec.graceful_eviction_tasks.is_empty();
+        let silent = template.is_deployment() && is_silent(&status.aggregated_status, &clusters, evicting);
         let words = |message: String| if template.is_deployment() { message } else { without_values(message) };
         let applied = status
             .aggregated_status
@@ -158,7 +174,7 @@ impl BindingFacts {
             placement: placement.as_ref().map(|placement| placement::digest(placement).into()),
             scheduled_for: scheduled_by.as_ref().and_then(placement::made_for),
             scheduled_by: scheduled_by.as_ref().map(|placement| placement::digest(placement).into()),
-            clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect::<Vec<_>>().into(),
+            clusters: clusters.into(),
             required_by,
             propagates: binding.spec.propagate_deps,
             scheduled: scheduled
@@ -168,7 +184,8 @@ impl BindingFacts {
             distributed,
             dependencies: dependencies.into(),
             suspension: binding.spec.suspension.unwrap_or_default().into(),
-            evicting: !binding.spec.graceful_eviction_tasks.is_empty(),
+            evicting,
+            silent,
             terminating,
         }
     }
@@ -194,6 +211,7 @@ impl BindingFacts {
             scheduled,
             applied,
             replicas,
+            silent,
             propagates,
             distributed,
             dependencies,
@@ -207,7 +225,8 @@ impl BindingFacts {
                 == (&other.claim_ids, &other.placed, &other.placement, &other.scheduled_by, &other.scheduled_for)
             && (clusters, required_by, scheduled, applied, replicas)
                 == (&other.clusters, &other.required_by, &other.scheduled, &other.applied, &other.replicas)
-            && (propagates, distributed, dependencies) == (&other.propagates, &other.distributed, &other.dependencies)
+            && (silent, propagates, distributed, dependencies)
+                == (&other.silent, &other.propagates, &other.distributed, &other.dependencies)
             && (suspension, evicting, terminating) == (&other.suspension, &other.evicting, &other.terminating)
     }
 

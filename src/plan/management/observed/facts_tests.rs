@@ -70,6 +70,43 @@ fn binding_of_secret_drops_message_of_its_cluster() {
 }
 
 #[test]
+fn binding_is_silent_if_its_clusters_have_it_and_none_reports() {
+    let item = |cluster: &str, applied: bool, status: &Value| {
+        let mut item = json!({ "clusterName": cluster, "applied": applied });
+        if !status.is_null() {
+            item["status"] = status.clone();
+        }
+        item
+    };
+    let (report, none, empty) = (json!({ "replicas": 0 }), Value::Null, json!({}));
+    for (what, items, evicting, silent) in [
+        ("not applied anywhere yet", json!([]), false, false),
+        ("no status yet", json!([item("b", true, &none)]), false, true),
+        ("an empty status", json!([item("b", true, &empty)]), false, true),
+        ("a report", json!([item("b", true, &report)]), false, false),
+        ("the latest change is refused", json!([item("b", false, &none)]), false, false),
+        ("a former cluster reports", json!([item("a", true, &report), item("b", true, &none)]), false, true),
+        ("an evicted cluster still runs it", json!([item("a", true, &report), item("b", true, &none)]), true, false),
+        ("the former one alone is listed", json!([item("a", true, &report)]), false, false),
+    ] {
+        let tasks = if evicting { json!([{ "fromCluster": "a" }]) } else { json!([]) };
+        let mut binding = json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": { "name": "wd" },
+            "spec": {
+                "resource": { "kind": "WorkloadDeployment", "name": "wd" }, "clusters": [{ "name": "b" }],
+                "gracefulEvictionTasks": tasks,
+            },
+            "status": { "aggregatedStatus": items },
+        });
+        let facts = BindingFacts::of(serde_json::from_value(binding.clone()).unwrap());
+        assert_eq!(facts.silent, silent, "{what}");
+        binding["spec"]["resource"]["kind"] = json!("Secret");
+        let of_data = BindingFacts::of(serde_json::from_value(binding).unwrap());
+        assert!(!of_data.silent, "{what}: data has no report");
+    }
+}
+
+#[test]
 fn binding_with_cluster_policy_is_not_claimed_by_city_policy() {
     let ours = json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } });
     let theirs = json!({ "annotations": { annotation::POLICY_NAME: "theirs" } });
