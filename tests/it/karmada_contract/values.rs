@@ -316,7 +316,7 @@ fn fact_82_template_keeps_the_former_report_while_its_cluster_shows_none() {
         };
         // The cluster refuses the latest change (fact 74). It runs what it has.
         send(&json!({ "ingress": [] })).await;
-        let refused = |b: &DynamicObject| item(b)["applied"] == false && item(b)["appliedMessage"].is_string();
+        let refused = |b: &DynamicObject| item(b)["applied"] != true && item(b)["appliedMessage"].is_string();
         let binding = hub.binding(&ns, "wd-workloaddeployment", "refused by the member", refused).await;
         assert!(item(&binding)["status"].is_null(), "{}", item(&binding));
         assert_eq!(ready().await, 1, "the former report of the same cluster");
