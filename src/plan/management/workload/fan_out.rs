@@ -133,7 +133,7 @@ pub fn unread(
 ) -> Option<Write<Project>> {
     let text = format!(
         "this operator cannot read what it needs for the Workload from the project's API server. Running instances are not \
-         affected. Fix what the API server lacks or forbids: {why}"
+         affected. The platform must fix what the API server lacks or forbids: {why}"
     );
     let due = timing.outlasts_grace(lasted);
     let verdict = Verdict::unknown(Reason::ProjectRefused, text);
