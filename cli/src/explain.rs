@@ -63,7 +63,10 @@ fn shown_in(reason: &Reason, seen_in: &[Seen]) -> Vec<String> {
     };
     let summary =
         seen_in.iter().any(is_summed_up).then(|| "condition Ready of Workload and WorkloadDeployment".to_owned());
-    summary.into_iter().chain(seen_in.iter().map(ToString::to_string)).collect()
+    let is_ready = |seen: &&Seen| matches!(seen, Seen::Condition { name: "Ready", .. });
+    let covered = summary.is_some();
+    let others = seen_in.iter().filter(|seen| !(covered && is_ready(seen)));
+    summary.into_iter().chain(others.map(ToString::to_string)).collect()
 }
 
 /// Finds a reason in any spelling of upper and lower case.
@@ -85,7 +88,7 @@ fn is_near(known: &str, word: &str) -> bool {
 }
 
 fn text(of: &Explanation, screen: Screen) -> String {
-    let mut text = format!("{} · waits for: {} · rank {}\n", screen.strong(&of.reason), of.waits_for, of.rank);
+    let mut text = format!("{} · waits for: {}\n", screen.strong(&of.reason), of.waits_for);
     let mut part = |label: &str, lines: &[String]| {
         for (n, line) in lines.iter().enumerate() {
             let label = if n == 0 { label } else { "" };
@@ -123,7 +126,7 @@ mod tests {
         let labels: Vec<_> =
             text.lines().filter_map(|line| line.split(' ').next()).filter(|label| !label.is_empty()).collect();
         assert_eq!(labels, ["NotScheduled", "MEANING", "EFFECT", "DO", "SEEN", "ALERT", "RUNBOOK"], "{text}");
-        assert!(text.starts_with("NotScheduled · waits for: platform · rank 6\n"), "{text}");
+        assert!(text.starts_with("NotScheduled · waits for: platform\n"), "{text}");
         assert!(text.contains("/docs/runbooks/blocked-deployments.md"), "{text}");
     }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    planes::Planes,
+    planes::{NOT_REACHED, Planes},
     seen::{Seen, get, get_metadata, list},
     target::Target,
     trace::facts::{NO_HUB, hub_namespace},
@@ -194,7 +194,10 @@ impl Reader {
 
     async fn one(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<Entry> {
         let seen = get(&self.api(kind, namespace), name).await;
-        self.note(format!("{} {name}", kind.2), seen.hidden());
+        // Every API server serves the kinds without a group.
+        let is_nowhere = kind.0.is_empty() && matches!(seen, Seen::Unserved);
+        let nowhere = is_nowhere.then(|| format!("no API server answers: {NOT_REACHED} {}=CONTEXT", self.plane));
+        self.note(format!("{} {name}", kind.2), seen.hidden().or(nowhere));
         self.keep(kind, seen.found()?).cloned()
     }
 

@@ -93,7 +93,10 @@ impl Manager {
                  `kubectl create token`"
                     .to_owned()
             }
-            kube::Error::Api(status) => format!("the manager refuses: {}", status.message.trim()),
+            kube::Error::Api(status) if status.code == 404 => {
+                format!("nothing answers {path} there: give the port of the manager's metrics, with metricsServer.secureServing")
+            }
+            kube::Error::Api(status) => format!("the manager refuses: {} {}", status.code, status.message.trim()),
             error => format!("the manager does not answer: {}", words(&error)),
         })
     }

@@ -9,7 +9,11 @@ use kube::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{exit::Exit, flags::Global, seen::words};
+use crate::{
+    exit::Exit,
+    flags::Global,
+    seen::{Seen, words},
+};
 
 /// Clients of the control planes that a command reads.
 pub struct Planes {
@@ -26,6 +30,9 @@ pub struct Planes {
     hub_config: Option<Config>,
     cells: BTreeMap<String, Client>,
 }
+
+/// Why nothing is seen in a cell, in front of the flag's value.
+pub const NOT_REACHED: &str = "the hub's proxy does not reach it; give --cell-context";
 
 /// Names of contexts that the user gave, for the commands that a screen proposes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +116,18 @@ impl Planes {
     /// Returns the settings of the hub, if its context is known.
     pub fn hub_config(&self) -> Option<Config> {
         self.hub_config.clone()
+    }
+
+    /// Reads something in a cell. A hub without Karmada's aggregated API server, or a proxy that reaches no cell, answers as an API
+    /// server that does not serve the kind. So that answer through the proxy says nothing of the cell.
+    pub async fn read_in_cell<T>(&self, cluster: &str, read: impl AsyncFnOnce(Client) -> Seen<T>) -> Seen<T> {
+        let Some(cell) = self.cell(cluster) else { return Seen::NotAsked("no way to the cell".to_owned()) };
+        match read(cell).await {
+            Seen::Unserved if !self.cells.contains_key(cluster) => {
+                Seen::Unanswered(format!("{NOT_REACHED} {cluster}=CONTEXT"))
+            }
+            seen => seen,
+        }
     }
 
     /// Returns the client of a cell: by its own context, else through Karmada's proxy on the hub. `None` without both.

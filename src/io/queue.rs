@@ -101,6 +101,8 @@ struct State<K: Key> {
     /// End of the pause of each key, and the same pauses in the order of their ends.
     rests_until: HashMap<K, Instant>,
     rests: VecDeque<(Instant, K)>,
+    /// The due time for which an idle worker waits. The others sleep until there is a key for them.
+    watched: Option<Instant>,
     metrics: Option<QueueMetrics>,
 }
 
@@ -121,6 +123,7 @@ impl<K: Key> Default for Queue<K> {
             error_grace: None,
             rests_until: HashMap::new(),
             rests: VecDeque::new(),
+            watched: None,
             metrics: None,
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
@@ -148,22 +151,20 @@ impl<K: Key> Queue<K> {
 
     /// Queues `key` now, or right after its current run.
     pub fn add(&self, key: K) {
-        self.lock().add(key);
-        self.wake.notify_one();
+        self.add_all([key]);
     }
 
     /// Queues these keys now, or right after their current runs.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
-        let mut keys = keys.into_iter().peekable();
-        if keys.peek().is_none() {
-            return;
-        }
         let mut state = self.lock();
+        let mut wakes = false;
         for key in keys {
-            state.add(key);
+            wakes |= state.add(key);
         }
         drop(state);
-        self.wake.notify_one();
+        if wakes {
+            self.wake.notify_one();
+        }
     }
 
     /// Retries every failed key of `lane` now, and resets its back-off.
@@ -203,25 +204,30 @@ impl<K: Key> Queue<K> {
         state.report_depth();
     }
 
-    /// Waits for the next key. The caller must return it with [`Self::finish`].
+    /// Waits for the next key. The caller must return it with [`Self::finish`], and ask for the next one then.
     pub async fn next(&self) -> K {
         loop {
-            let next_due = {
+            let watch = {
                 let mut state = self.lock();
                 state.release_due(Instant::now());
                 if let Some(key) = state.take() {
-                    if !state.turn.is_empty() {
-                        self.wake.notify_one(); // more keys are ready: wake another worker
+                    if !state.turn.is_empty() || state.needs_watch().is_some() {
+                        self.wake.notify_one(); // for the other keys, or for the clock
                     }
                     return key;
                 }
-                state.due.first().map(|(at, _)| *at)
+                let watch = state.needs_watch();
+                state.watched = watch.or(state.watched);
+                watch
             };
-            match next_due {
-                Some(at) => tokio::select! {
-                    () = self.wake.notified() => {}
-                    () = tokio::time::sleep_until(at) => {}
-                },
+            match watch {
+                Some(at) => {
+                    let _watch = Watch { queue: self, at };
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
                 None => self.wake.notified().await,
             }
         }
@@ -254,11 +260,12 @@ impl<K: Key> Queue<K> {
         match delay {
             Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
             Some(after) if !dirty => state.add_after(key, after),
-            _ if dirty => state.add(key),
+            _ if dirty => {
+                state.add(key);
+            }
             _ => {}
         }
-        drop(state);
-        self.wake.notify_one();
+        // The worker asks for its next key now, so that no other one has to wake.
         delay.filter(|_| failed)
     }
 
@@ -273,25 +280,50 @@ impl<K: Key> Queue<K> {
     }
 }
 
+/// An idle worker that waits for a due time. When it takes a key instead, it wakes another worker for that.
+struct Watch<'a, K: Key> {
+    queue: &'a Queue<K>,
+    at: Instant,
+}
+
+impl<K: Key> Drop for Watch<'_, K> {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        if state.watched == Some(self.at) {
+            state.watched = None;
+        }
+    }
+}
+
 impl<K: Key> State<K> {
-    fn add(&mut self, key: K) {
+    /// Returns the next due time, if no idle worker waits for it or for an earlier one.
+    fn needs_watch(&self) -> Option<Instant> {
+        let next = self.due.first().map(|(at, _)| *at)?;
+        self.watched.is_none_or(|watched| next < watched).then_some(next)
+    }
+
+    /// Queues `key` now, or right after its current run. Returns true if a worker has to wake: there is a key for it, or an earlier
+    /// due time to wait for.
+    fn add(&mut self, key: K) -> bool {
         if self.running.contains_key(&key) {
             self.dirty.insert(key);
-            return;
+            return false;
         }
         if let Some(at) = self.due_at.get(&key).copied() {
             self.due.remove(&(at, key.clone()));
             self.due_at.remove(&key);
             if self.failures.contains_key(&key) {
                 // The event may have fixed the problem, so the delay is short. Some delay prevents a hot loop.
-                return self.hold(key, at.min(Instant::now() + RETRY_AFTER_EVENT));
+                self.hold(key, at.min(Instant::now() + RETRY_AFTER_EVENT));
+                return self.needs_watch().is_some();
             }
         }
         if self.ready.contains_key(&key) {
-            return;
+            return false;
         }
         if let Some(until) = self.rests_until.get(&key).copied().filter(|until| *until > Instant::now()) {
-            return self.hold(key, until);
+            self.hold(key, until);
+            return self.needs_watch().is_some();
         }
         self.ready.insert(key.clone(), Instant::now());
         if let Some(metrics) = &self.metrics {
@@ -304,6 +336,7 @@ impl<K: Key> State<K> {
             self.turn.push_back(lane);
         }
         keys.push_back(key);
+        true
     }
 
     fn add_after(&mut self, key: K, after: Duration) {

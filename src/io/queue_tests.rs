@@ -256,3 +256,38 @@ async fn queue_failing_key_is_retried_when_its_grace_ends() {
         assert_eq!(queue.failing_for(&running), Duration::ZERO, "a success ends it");
     }
 }
+
+/// Every idle worker waited for the next due time, so that each due key woke all of them.
+#[tokio::test(start_paused = true)]
+async fn queue_due_keys_run_in_time_though_one_worker_waits_for_the_clock() {
+    let queue = std::sync::Arc::new(Queue::<Named>::default());
+    let runs = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let began = Instant::now();
+    for _ in 0..8 {
+        let (queue, runs) = (queue.clone(), runs.clone());
+        tokio::spawn(async move {
+            loop {
+                let key = queue.next().await;
+                let pause: u64 = key.1.parse().unwrap();
+                runs.lock().unwrap().push((pause, began.elapsed().as_millis()));
+                queue.finish(key, Outcome::Again(Duration::from_millis(pause)));
+            }
+        });
+    }
+    let pauses = [70, 110, 130, 170, 1900];
+    for (n, pause) in pauses.into_iter().enumerate() {
+        // Later keys are due earlier than the time for which a worker waits already.
+        tokio::time::sleep(Duration::from_millis(7 * n as u64)).await;
+        let name: &'static str = Box::leak(pause.to_string().into_boxed_str());
+        queue.add(key("a", name));
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for pause in pauses {
+        let all = runs.lock().unwrap();
+        let times: Vec<u128> = all.iter().filter(|(of, _)| *of == pause).map(|(_, at)| *at).collect();
+        assert!(times.len() > 4, "{pause}: {times:?}");
+        // The clock of tokio's timers has a resolution of a millisecond.
+        let is_late = |pair: &[u128]| pair[1] - pair[0] > u128::from(pause) + 1;
+        assert!(!times.windows(2).any(is_late), "{pause}: {times:?}");
+    }
+}

@@ -192,10 +192,7 @@ impl OnHub {
         let clusters: BTreeMap<String, Seen<Vec<String>>> = clusters.into_iter().collect();
         let all: BTreeSet<String> = clusters.values().filter_map(Seen::found).flatten().cloned().collect();
         let cells = all.into_iter().map(async |cluster| {
-            let seen = match planes.cell(&cluster) {
-                Some(cell) => metadata(&cell, namespace, data).await,
-                None => Seen::NotAsked("no way to the cell".to_owned()),
-            };
+            let seen = planes.read_in_cell(&cluster, async |cell| metadata(&cell, namespace, data).await).await;
             (cluster, seen)
         });
         let cells = futures::future::join_all(cells).await.into_iter().collect();

@@ -234,10 +234,8 @@ impl OnHub {
         let clusters: BTreeSet<String> =
             binding.found().map(|facts| facts.clusters.iter().cloned().collect()).unwrap_or_default();
         let cells = clusters.into_iter().map(async |cluster| {
-            let seen = match planes.cell(&cluster) {
-                Some(cell) => get(&Api::<WorkloadDeployment>::namespaced(cell, namespace), &name).await,
-                None => Seen::NotAsked("no way to the cell".to_owned()),
-            };
+            let read = async |cell| get(&Api::<WorkloadDeployment>::namespaced(cell, namespace), &name).await;
+            let seen = planes.read_in_cell(&cluster, read).await;
             (cluster, seen)
         });
         let (companions, cells) =

@@ -57,9 +57,12 @@ impl InstanceFacts {
         };
         let clusters = way.into_iter().flat_map(|way| way.cells.keys().cloned());
         let cells = clusters.map(async |cluster| {
-            let seen = match (planes.cell(&cluster), &namespace) {
-                (Some(cell), Some(namespace)) => get(&Api::namespaced(cell, namespace), name).await,
-                _ => Seen::NotAsked("no way to the cell".to_owned()),
+            let seen = match &namespace {
+                Some(namespace) => {
+                    let read = async |cell| get(&Api::namespaced(cell, namespace), name).await;
+                    planes.read_in_cell(&cluster, read).await
+                }
+                None => Seen::NotAsked("its namespace on the hub is not known".to_owned()),
             };
             (cluster, seen)
         });

@@ -488,8 +488,14 @@ fn cell(way: &Way, deployment: &Deployment, facts: &Facts) -> (bool, String) {
 
 /// Returns what the cell's deployment says of its manager.
 fn reported(of_cell: &WorkloadDeployment) -> String {
-    let reported = of_cell.status.as_ref().is_some_and(|status| !status.conditions.is_empty());
-    if reported { "has it".to_owned() } else { "has it, and its manager has not reported about it".to_owned() }
+    let generation = of_cell.metadata.generation.unwrap_or_default();
+    match of_cell.status.as_ref().filter(|status| !status.conditions.is_empty()) {
+        None => "has it, and its manager has not reported about it".to_owned(),
+        Some(status) => match status.observed_generation.filter(|observed| *observed < generation) {
+            Some(observed) => format!("has generation {generation}, and its manager has reported on {observed}"),
+            None => "has it".to_owned(),
+        },
+    }
 }
 
 fn gates(deployment: &Deployment) -> (bool, String) {

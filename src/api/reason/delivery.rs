@@ -125,7 +125,8 @@ pub(super) static CellNotReporting: Entry = Entry {
     effect: "New Instances do not start, and changes wait. What runs in the cell runs on.",
     who: Who::Platform,
     steps: &[
-        "Check that the cell's manager runs: `kubectl --context CELL -n compute-system get pods`.",
+        "See if the cell's manager leads: `kubectl compute check --hub-context HUB --cell-context CLUSTER=CELL`.",
+        "If not, see if its pods run, and start them if there are none: `kubectl --context CELL -n compute-system get pods`.",
         "Read what it logs: `kubectl --context CELL -n compute-system logs deployment/compute-manager`.",
         "Check that the cell has the deployment: `kubectl --context CELL -n HUB_NAMESPACE get workloaddeployments NAME`.",
         "If its status is complete there, the hub does not reflect it. Check that the interpreter exists: `kubectl --context HUB get resourceinterpretercustomizations`.",
@@ -228,9 +229,9 @@ pub(super) static HubRefused: Entry = Entry {
     effect: CELLS_GO_ON,
     who: Who::Platform,
     steps: &[
-        "Read the message on the deployment: `kubectl --context PROJECT -n NAMESPACE describe workloaddeployments NAME`.",
         "If a permission is missing, apply the hub's overlay again: `kubectl kustomize config/overlays/hub | kubectl --context HUB apply --server-side --force-conflicts --filename -`.",
-        "Otherwise find the quota, the webhook or the admission rule on the hub that the message quotes.",
+        "If the message names a webhook, find its configuration, and mend or remove it: `kubectl --context HUB get validatingwebhookconfigurations,mutatingwebhookconfigurations --output=custom-columns=KIND:.kind,NAME:.metadata.name,WEBHOOKS:.webhooks[*].name`.",
+        "Otherwise find the quota or the admission rule on the hub that the message quotes.",
     ],
     seen_in: REPORTED,
     alerts: &["ComputeDeploymentsBlocked", "ComputePermissionMissing"],

@@ -107,6 +107,10 @@ impl fmt::Display for ProjectKey {
 impl Key for ProjectKey {
     type Lane = ProjectName;
 
+    /// The first event of a change is handled at once. What the operator has just written, and what Karmada makes of it, come back
+    /// as several events.
+    const REST: Duration = Duration::from_millis(50);
+
     fn lane(&self) -> ProjectName {
         self.project.clone()
     }
