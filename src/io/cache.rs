@@ -144,6 +144,11 @@ pub trait Cache<V>: Send + Sync {
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
     /// Takes an object that the watch delivered.
     fn observe(&self, object: Incoming<V>);
+    /// True if [`Self::observe`] would drop this version of the object, because this or a later version is cached. Then it records
+    /// that the watch has delivered the version. The caller need not decode the object.
+    fn is_known(&self, _key: &ObjectKey, _version: u64) -> bool {
+        false
+    }
     /// Removes the object with this uid.
     fn forget(&self, key: &ObjectKey, uid: &str);
     /// Records that the watch has delivered everything up to this version.

@@ -63,6 +63,12 @@ where
 {
     fn wrote(&self, object: Value) {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        let version = text("resourceVersion").parse().unwrap_or(0);
+        // The watch was faster.
+        if self.store.is_late(&ObjectKey::new(text("namespace"), text("name")), version) {
+            return;
+        }
         // If our own write cannot be decoded, the watch delivers it too and reports it.
         if let Ok(object) = serde_json::from_value::<K>(object) {
             let frame = Incoming::<V>::new(&object, None);

@@ -46,6 +46,10 @@ impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
         Self::observe(self, object);
     }
 
+    fn is_known(&self, key: &ObjectKey, version: u64) -> bool {
+        Self::is_known(self, key, version)
+    }
+
     fn forget(&self, key: &ObjectKey, uid: &str) {
         Self::forget(self, key, uid);
     }
@@ -273,6 +277,23 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.passed = inner.passed.max(version);
     }
 
+    /// True if [`Self::observe`] would drop this version of the object. Then it records that the watch has delivered the version.
+    pub fn is_known(&self, key: &ObjectKey, version: u64) -> bool {
+        // One lock for both, as in `take`: a late answer to an own write must not come between them.
+        let mut inner = self.write();
+        let known = inner.stands(key, version);
+        if known {
+            inner.passed = inner.passed.max(version);
+        }
+        known
+    }
+
+    /// True if [`Self::wrote`] would drop this version of the object.
+    pub fn is_late(&self, key: &ObjectKey, version: u64) -> bool {
+        let inner = self.read();
+        version <= inner.passed || inner.stands(key, version)
+    }
+
     fn take(&self, object: Incoming<V>, origin: Origin) {
         let Incoming { key, uid, version, mut value } = object;
         let uid = Uid::of(&uid);
@@ -292,10 +313,8 @@ impl<V, I: IndexValue> Store<V, I> {
                     }
                 }
             }
-            // This holds for any uid: a late event of a deleted object must not replace the object created after it.
             let listed = matches!(origin, Origin::List { .. });
-            let stands = |slot: &Slot<V>| slot.version >= version && version > 0;
-            if !listed && inner.entries.get(&key).is_some_and(stands) {
+            if !listed && inner.stands(&key, version) {
                 return;
             }
             if let Some((inherit, value)) = self.inherit.zip(value.as_mut().and_then(Arc::get_mut)) {
@@ -355,6 +374,12 @@ impl<V, I: IndexValue> Inner<V, I> {
     /// True if a complete list at `version` is older than the cache.
     fn is_rewound(&self, version: u64) -> bool {
         version > 0 && version < self.passed
+    }
+
+    /// True if this or a later version is cached. This holds for any uid: a late event of a deleted object must not replace the
+    /// object created after it.
+    fn stands(&self, key: &ObjectKey, version: u64) -> bool {
+        version > 0 && self.entries.get(key).is_some_and(|slot| slot.version >= version)
     }
 
     fn has_unreadable(&self, namespace: &str) -> bool {

@@ -269,8 +269,10 @@ where
             };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    *version = (*version).max(number(object.meta().resource_version.as_deref()));
-                    if self.cache.wants(&ObjectKey::of(&object)) {
+                    let (key, of_object) = (ObjectKey::of(&object), number(object.meta().resource_version.as_deref()));
+                    *version = (*version).max(of_object);
+                    // An object that the answer to our own write brought is not decoded again.
+                    if self.cache.wants(&key) && !self.cache.is_known(&key, of_object) {
                         self.cache.observe(self.take_in(object));
                     }
                 }

@@ -1,6 +1,6 @@
 //! Types that can be watched.
 
-use std::{borrow::Cow, fmt::Debug};
+use std::{borrow::Cow, fmt::Debug, marker::PhantomData};
 
 use kube::{
     Resource,
@@ -28,42 +28,42 @@ pub trait Watched:
     fn open(self) -> Result<Self::Object, String>;
 }
 
-/// An object of a kind. If it cannot be decoded, its metadata and the reason.
+/// An object of a kind as the server sent it, with what identifies it. It is decoded when it is opened.
 ///
 /// kube's `DeserializeGuard` decodes each object into a tree of values first. That took one seventh of the manager's CPU time
 /// while many deployments were created. This type decodes the object from its text, in which the sets of fields are strings
-/// ([`condensed`]). It reads the original text only for the metadata of an unsound object.
+/// ([`condensed`]). An object that the cache already has is never opened.
 #[derive(Clone, Debug)]
-pub enum Guarded<K> {
-    /// The decoded object.
-    Sound(K),
-    /// An object that does not decode as this kind.
-    Unsound(Box<Unsound>),
-}
-
-/// The known facts of an object that cannot be decoded.
-#[derive(Clone, Debug)]
-pub struct Unsound {
+pub struct Guarded<K> {
+    text: Box<RawValue>,
+    /// Only name, namespace, uid and resourceVersion.
     metadata: ObjectMeta,
-    /// The decoder's message.
-    error: String,
+    kind: PhantomData<fn() -> K>,
 }
 
-/// The part of an unreadable object that is decoded.
+/// The part of an object that is decoded at once.
 #[derive(Deserialize)]
 struct Envelope {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: Identity,
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl<'de, K> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let condensed = condensed(text.get());
-        serde_json::from_str(condensed.as_deref().unwrap_or(text.get())).map(Self::Sound).or_else(|error| {
-            let Envelope { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-            Ok(Self::Unsound(Box::new(Unsound { metadata, error: error.to_string() })))
-        })
+        let Envelope { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        let Identity { name, namespace, uid, resource_version } = metadata;
+        let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+        Ok(Self { text, metadata, kind: PhantomData })
     }
 }
 
@@ -88,17 +88,11 @@ impl<K: Resource> Resource for Guarded<K> {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Sound(object) => object.meta(),
-            Self::Unsound(unsound) => &unsound.metadata,
-        }
+        &self.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Sound(object) => object.meta_mut(),
-            Self::Unsound(unsound) => &mut unsound.metadata,
-        }
+        &mut self.metadata
     }
 }
 
@@ -109,10 +103,8 @@ where
     type Object = K;
 
     fn open(self) -> Result<K, String> {
-        match self {
-            Self::Sound(object) => Ok(object),
-            Self::Unsound(unsound) => Err(unsound.error),
-        }
+        let text = self.text.get();
+        serde_json::from_str(condensed(text).as_deref().unwrap_or(text)).map_err(|error| error.to_string())
     }
 }
 

@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntr
 use serde_json::{Map, Value};
 
 use super::{
-    Kind, Known, quantity,
+    Kind, Known,
+    members::members,
+    quantity,
     schema::{ListType, Place},
 };
 use crate::api::compute::Quantity;
@@ -26,7 +28,8 @@ pub fn status_differs<K: Known>(fields: &Value, live: &K, manager: &str) -> bool
 }
 
 fn differs_in<K: Known>(subresource: Option<&str>, fields: &Value, live: &K, manager: &str) -> bool {
-    let Ok(object) = serde_json::to_value(live) else { return true };
+    // Only members of `fields` are read of the live object.
+    let Some(object) = fields.as_object().and_then(|fields| members(live, fields)) else { return true };
     let books = live.meta().managed_fields.as_deref().unwrap_or_default();
     differs_at(place(K::KIND), subresource, fields, object, books, manager)
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Kind, Known, Object, ObjectVersion, Shared, Standing, diff,
+    members::members,
     takeover::{self, Part},
 };
 use crate::api::meta;
@@ -232,10 +233,12 @@ impl<P> Write<P> {
 
     /// Records which part of the write `live` already has.
     fn on<K: Known>(mut self, live: Option<&K>) -> Self {
-        let object = live.and_then(|live| serde_json::to_value(live).ok());
         let kind = self.object.kind;
-        self.standing =
-            object.and_then(|object| self.op.asked().map(|asked| Standing::of(kind, &asked, &object).into()));
+        let standing = live.zip(self.op.asked()).and_then(|(live, asked)| {
+            let object = members(live, asked.as_object()?)?;
+            Some(Standing::of(kind, &asked, &object).into())
+        });
+        self.standing = standing;
         self
     }
 

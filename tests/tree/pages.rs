@@ -125,6 +125,7 @@ const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 const RUN: [(&str, By); 53] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
+    ("cargo bench --bench federation", Hand("Cargo.toml", "name = \"federation\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
     ("cargo build --release --package kubectl-compute", Hand("cli/Cargo.toml", "name = \"kubectl-compute\"")),
     ("cargo demo", File("tests/it/demo.rs", "testbed::demo::{Args, Step, run}")),
@@ -180,7 +181,7 @@ const RUN: [(&str, By); 53] = [
     ("kubectl compute cell", File(CHECK, "\"cell\", \"drain\"")),
     ("kubectl compute cell join dfw-1 --city dfw", File(CHECK, "\"join\", \"cell-dfw\", \"--city\", \"dfw\"")),
     ("kubectl compute cell rotate dfw-1", File(CHECK, "\"cell\", \"rotate\"")),
-    ("kubectl compute check", File(CHECK, "\"check\", \"--wait=1m\"")),
+    ("kubectl compute check", File(CHECK, "\"check\", \"--wait=3m\"")),
     (
         "kubectl -n shop delete workloaddeployment web-edge-dfw",
         File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),

@@ -230,7 +230,7 @@ pub(super) static HubRefused: Entry = Entry {
     who: Who::Platform,
     steps: &[
         "If a permission is missing, apply the hub's overlay again: `kubectl kustomize config/overlays/hub | kubectl --context HUB apply --server-side --force-conflicts --filename -`.",
-        "If the message names a webhook, find its configuration, and mend or remove it: `kubectl --context HUB get validatingwebhookconfigurations,mutatingwebhookconfigurations --output=custom-columns=KIND:.kind,NAME:.metadata.name,WEBHOOKS:.webhooks[*].name`.",
+        "If the message names a webhook, find its configuration, and mend or remove it: `kubectl --context HUB get validatingwebhookconfigurations,mutatingwebhookconfigurations --output=custom-columns=kind:.kind,name:.metadata.name,webhooks:.webhooks[*].name`.",
         "Otherwise find the quota or the admission rule on the hub that the message quotes.",
     ],
     seen_in: REPORTED,

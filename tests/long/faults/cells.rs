@@ -174,7 +174,7 @@ async fn no_manager(stage: &mut Stage) {
     let told = stage.named(deployment, "CellNotReporting").await;
     assert!(told.contains("has not reported"), "{told}");
     let cell = stage.world.bed.cell("ord").unwrap().name().to_owned();
-    stage.follow("CellNotReporting", 3, &[("CELL", &cell), ("NAME", &name)]).await;
+    stage.follow("CellNotReporting", 4, &[("CELL", &cell), ("NAME", &name)]).await;
     stage.world.operators[at] = Operator::cell(&stage.world.bed, binary(), "ord", &[]).unwrap();
     stage.world.operators[at].wait_ready().await.unwrap();
     stage.scrape();
