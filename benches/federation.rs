@@ -8,6 +8,7 @@
 //! No Karmada runs. The benchmark answers each copy on the hub at once: with a scheduled and applied binding, and with the report of a
 //! cell. So the servers' time is that of the operator's own writes and of these three.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::cast_precision_loss)] // thousands of objects
 
 mod common;
 
@@ -44,14 +45,14 @@ const CITY: &str = "topology.datum.net/city-code";
 
 /// An operator that is measured.
 enum Rival {
-    Ours(Operator),
+    Ours(Box<Operator>),
     Peer(PathBuf, Process),
 }
 
 impl Rival {
     async fn start(bed: &Testbed, peer: Option<&PathBuf>) -> Self {
         match peer {
-            None => Self::Ours(manager(bed).await),
+            None => Self::Ours(Box::new(manager(bed).await)),
             Some(binary) => Self::Peer(binary.clone(), process(bed, binary)),
         }
     }
@@ -346,7 +347,11 @@ async fn watch(plane: &Client, mut seen: impl FnMut(DynamicObject, bool) + Send 
     tokio::spawn(async move {
         let mut from = from;
         loop {
-            let mut events = Box::pin(all.watch(&WatchParams::default(), &from).await.unwrap());
+            let Ok(events) = all.watch(&WatchParams::default(), &from).await else {
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let mut events = Box::pin(events);
             while let Some(Ok(event)) = events.next().await {
                 let (object, is_new) = match event {
                     WatchEvent::Added(object) => (object, true),
