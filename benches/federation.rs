@@ -367,7 +367,7 @@ async fn watch(plane: &Client, mut seen: impl FnMut(DynamicObject, bool) + Send 
 
 /// Answers each copy as Karmada and a cell do.
 async fn answer(hub: &Client, record: &Record) {
-    let (send, copies) = async_channel(hub.clone(), record.clone());
+    let (send, copies) = answers(hub.clone(), record.clone());
     let record = record.clone();
     watch(hub, move |copy, is_new| {
         if is_new {
@@ -380,7 +380,7 @@ async fn answer(hub: &Client, record: &Record) {
 }
 
 /// Returns a channel, and the task that answers the copies in it, eight at a time.
-fn async_channel(
+fn answers(
     hub: Client,
     record: Record,
 ) -> (tokio::sync::mpsc::UnboundedSender<DynamicObject>, impl Future<Output = ()>) {

@@ -118,16 +118,11 @@ impl Planes {
         self.hub_config.clone()
     }
 
-    /// Reads something in a cell. A hub without Karmada's aggregated API server, or a proxy that reaches no cell, answers as an API
-    /// server that does not serve the kind. So that answer through the proxy says nothing of the cell.
+    /// Reads something in a cell.
     pub async fn read_in_cell<T>(&self, cluster: &str, read: impl AsyncFnOnce(Client) -> Seen<T>) -> Seen<T> {
         let Some(cell) = self.cell(cluster) else { return Seen::NotAsked("no way to the cell".to_owned()) };
-        match read(cell).await {
-            Seen::Unserved if !self.cells.contains_key(cluster) => {
-                Seen::Unanswered(format!("{NOT_REACHED} {cluster}=CONTEXT"))
-            }
-            seen => seen,
-        }
+        let seen = read(cell).await;
+        if self.cells.contains_key(cluster) { seen } else { through_proxy(seen, cluster) }
     }
 
     /// Returns the client of a cell: by its own context, else through Karmada's proxy on the hub. `None` without both.
@@ -140,5 +135,28 @@ impl Planes {
         let path = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy", base.trim_end_matches('/'));
         config.cluster_url = path.parse().ok()?;
         client(config).ok()
+    }
+}
+
+/// Converts an answer that came through Karmada's proxy. A hub without the proxy answers as an API server that does not serve the
+/// kind. So that answer says nothing of the cell.
+fn through_proxy<T>(seen: Seen<T>, cluster: &str) -> Seen<T> {
+    match seen {
+        Seen::Unserved => Seen::Unanswered(format!("{NOT_REACHED} {cluster}=CONTEXT")),
+        seen => seen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `trace` said that the cell has no such deployment.
+    #[test]
+    fn kind_not_served_by_the_proxy_is_not_absent_in_the_cell() {
+        let hidden = through_proxy(Seen::<()>::Unserved, "cell-dfw");
+        assert!(!hidden.is_absent());
+        assert!(hidden.hidden().unwrap().ends_with("give --cell-context cell-dfw=CONTEXT"), "{hidden:?}");
+        assert!(through_proxy(Seen::<()>::Absent, "cell-dfw").is_absent(), "the cell itself answers");
     }
 }

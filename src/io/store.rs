@@ -290,8 +290,7 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// True if [`Self::wrote`] would drop this version of the object.
     pub fn is_late(&self, key: &ObjectKey, version: u64) -> bool {
-        let inner = self.read();
-        version <= inner.passed || inner.stands(key, version)
+        self.read().is_late(key, version)
     }
 
     fn take(&self, object: Incoming<V>, origin: Origin) {
@@ -301,7 +300,7 @@ impl<V, I: IndexValue> Store<V, I> {
             let mut inner = self.write();
             match origin {
                 Origin::Watch => inner.passed = inner.passed.max(version),
-                Origin::OwnWrite if version <= inner.passed => return, // the watch is newer, and may have seen the deletion
+                Origin::OwnWrite if inner.is_late(&key, version) => return,
                 Origin::OwnWrite => {}
                 // A complete list contains the newest version of everything. A cached version that is newer than the listed
                 // object but not newer than the list is from before a restore.
@@ -380,6 +379,11 @@ impl<V, I: IndexValue> Inner<V, I> {
     /// object created after it.
     fn stands(&self, key: &ObjectKey, version: u64) -> bool {
         version > 0 && self.entries.get(key).is_some_and(|slot| slot.version >= version)
+    }
+
+    /// True if the answer to an own write comes too late: the watch is newer, and may have seen the deletion.
+    fn is_late(&self, key: &ObjectKey, version: u64) -> bool {
+        version <= self.passed || self.stands(key, version)
     }
 
     fn has_unreadable(&self, namespace: &str) -> bool {

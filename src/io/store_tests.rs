@@ -44,6 +44,24 @@ fn store_late_answer_does_not_restore_a_deleted_object() {
     assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
 }
 
+/// What is dropped anyway is not decoded. The version counts as delivered, or a late answer restores a deleted object.
+#[test]
+fn store_version_that_would_be_dropped_is_known_before_it_is_decoded() {
+    let (store, log) = store();
+    let key = ObjectKey::new("ns", "a");
+    store.replace(vec![], 5);
+    assert!(!store.is_known(&key, 6) && !store.is_late(&key, 6), "nothing is cached");
+    store.wrote(object("a", "1", 6, "x"));
+    assert!(store.is_late(&key, 6) && !store.is_late(&key, 7));
+    assert!(!store.is_known(&key, 7), "a later version is news");
+    assert!(store.is_known(&key, 6), "the event of our own write");
+    store.forget(&key, "1");
+    assert!(store.is_late(&key, 6), "the watch has delivered it");
+    store.wrote(object("a", "1", 6, "x"));
+    assert!(store.get(&key).is_none());
+    assert_eq!(log.lock().unwrap().len(), 2, "created and deleted");
+}
+
 #[test]
 fn store_list_removes_objects_deleted_without_an_event() {
     let (store, log) = store();

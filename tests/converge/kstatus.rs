@@ -160,8 +160,8 @@ const TROUBLES: [Trouble; 35] = [
     }),
     ("it has moved to a cell that has not reported", InProgress, |world, _| {
         world.settle();
-        let silent = BindingFacts { silent: true, ..binding(&[CLUSTER], Some(Ok(())), true) };
-        karmada(world, "NotReported", Some(silent), Some(cluster(&json!({ "Ok": null }))));
+        let moved = BindingFacts { unreported: true, ..binding(&[CLUSTER], Some(Ok(())), true) };
+        karmada(world, "NotReported", Some(moved), Some(cluster(&json!({ "Ok": null }))));
     }),
     ("the last report is on an earlier spec", InProgress, |world, _| {
         report(world, "False", "InstanceCrashing");

@@ -170,7 +170,7 @@ fn check_of_a_joined_federation_is_well_and_names_each_broken_plane() {
         assert_eq!(code, 4, "no cell has joined\n{text}");
         assert!(text.contains("fix  kubectl compute cell join cell-dfw"), "{text}");
         cells_join(&world).await;
-        let (code, text) = run(&world, &["check", "--wait=3m"]).await;
+        let (code, text) = run(&world, &["check", "--wait=2m"]).await;
         assert_eq!(code, 0, "{text}");
         for row in ["project project ", "hub ", "cell-dfw ", "cell-ord ", "cities "] {
             let line = text.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("no {row}\n{text}"));

@@ -181,7 +181,7 @@ const RUN: [(&str, By); 54] = [
     ("kubectl compute cell", File(CHECK, "\"cell\", \"drain\"")),
     ("kubectl compute cell join dfw-1 --city dfw", File(CHECK, "\"join\", \"cell-dfw\", \"--city\", \"dfw\"")),
     ("kubectl compute cell rotate dfw-1", File(CHECK, "\"cell\", \"rotate\"")),
-    ("kubectl compute check", File(CHECK, "\"check\", \"--wait=3m\"")),
+    ("kubectl compute check", File(CHECK, "\"check\", \"--wait=2m\"")),
     (
         "kubectl -n shop delete workloaddeployment web-edge-dfw",
         File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),

@@ -533,3 +533,29 @@ pub fn open_gates(instance: &Instance) -> Vec<String> {
     let gates = instance.spec.controller.iter().flat_map(|controller| &controller.scheduling_gates);
     gates.map(|gate| gate.name.clone()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cell_names_the_generation_that_its_manager_has_not_seen() {
+        let of_cell = |generation: i64, status: serde_json::Value| -> WorkloadDeployment {
+            let mut deployment = WorkloadDeployment::new("web", Default::default());
+            deployment.metadata.generation = Some(generation);
+            deployment.status = serde_json::from_value(status).unwrap();
+            deployment
+        };
+        let seen = |observed: i64| {
+            let condition = json!({ "type": "Available", "status": "True", "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" });
+            json!({ "observedGeneration": observed, "conditions": [condition] })
+        };
+        assert_eq!(reported(&of_cell(2, seen(1))), "has generation 2, and its manager has reported on 1");
+        assert_eq!(reported(&of_cell(2, seen(2))), "has it");
+        let new = json!({ "observedGeneration": -1, "conditions": [] });
+        assert_eq!(reported(&of_cell(1, new)), "has it, and its manager has not reported about it");
+    }
+}

@@ -89,7 +89,7 @@ impl<'a> CellReport<'a> {
         let binding = karmada.and_then(|karmada| karmada.binding.as_ref());
         match copy.and_then(WorkloadDeployment::report) {
             None => Self::Unseen,
-            Some(_) if binding.is_some_and(|binding| binding.silent) => Self::Former,
+            Some(_) if binding.is_some_and(|binding| binding.unreported) => Self::Former,
             Some(report) => Self::Present(report),
         }
     }
@@ -517,12 +517,12 @@ mod tests {
         });
         copy.status = serde_json::from_value(reported).unwrap();
         deployment.status = Some(mirrored(copy.status.as_ref().unwrap()));
-        let karmada = |silent: bool| -> Karmada {
+        let karmada = |unreported: bool| -> Karmada {
             let mut karmada: Karmada = serde_json::from_value(json!({
                 "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
             }))
             .unwrap();
-            karmada.binding = Some(BindingFacts { silent, ..BindingFacts::default() });
+            karmada.binding = Some(BindingFacts { unreported, ..BindingFacts::default() });
             karmada
         };
         let (data, companions) = (Data::default(), BTreeMap::new());

@@ -87,10 +87,10 @@ pub struct BindingFacts {
     /// Number of Instances that a deployment has on each cluster.
     pub replicas: Shared<BTreeMap<String, Replicas>>,
     /// True if a cluster that it is scheduled to has a deployment, and none of them reports a status. A status without `replicas`
-    /// is no report, as for the interpreter on the hub. A cluster that could not apply the latest change shows no status, and is
-    /// not silent: Karmada leaves it out (fact 82).
+    /// is no report, as for the interpreter on the hub. A cluster that could not apply the latest change shows no status, and does
+    /// not count: Karmada leaves it out (fact 82).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub silent: bool,
+    pub unreported: bool,
     /// True if the template's dependencies follow it.
     pub propagates: bool,
     /// True if Karmada's dependency distributor has processed the binding (fact 37).
@@ -117,8 +117,8 @@ fn without_values(message: String) -> String {
     if message.is_empty() { message } else { WITHHELD.to_owned() }
 }
 
-/// Decides [`BindingFacts::silent`]. While Karmada evicts from a cluster, that cluster's report counts.
-fn is_silent(items: &[AggregatedStatusItem], clusters: &[String], evicting: bool) -> bool {
+/// Decides [`BindingFacts::unreported`]. While Karmada evicts from a cluster, that cluster's report counts.
+fn is_unreported(items: &[AggregatedStatusItem], clusters: &[String], evicting: bool) -> bool {
     let is_present = |item: &&AggregatedStatusItem| clusters.contains(&item.cluster_name);
     let reports = |item: &AggregatedStatusItem| item.status.get("replicas").is_some_and(|replicas| !replicas.is_null());
     let heard = items.iter().filter(|item| evicting || is_present(item)).any(reports);
@@ -153,7 +153,7 @@ impl BindingFacts {
         let replicas: BTreeMap<_, _> = replicas.collect();
         let clusters: Vec<String> = binding.spec.clusters.into_iter().map(|c| c.name).collect();
         let evicting = !binding.spec.graceful_eviction_tasks.is_empty();
-        let silent = template.is_deployment() && is_silent(&status.aggregated_status, &clusters, evicting);
+        let unreported = template.is_deployment() && is_unreported(&status.aggregated_status, &clusters, evicting);
         let words = |message: String| if template.is_deployment() { message } else { without_values(message) };
         let applied = status
             .aggregated_status
@@ -185,7 +185,7 @@ impl BindingFacts {
             dependencies: dependencies.into(),
             suspension: binding.spec.suspension.unwrap_or_default().into(),
             evicting,
-            silent,
+            unreported,
             terminating,
         }
     }
@@ -211,7 +211,7 @@ impl BindingFacts {
             scheduled,
             applied,
             replicas,
-            silent,
+            unreported,
             propagates,
             distributed,
             dependencies,
@@ -225,8 +225,8 @@ impl BindingFacts {
                 == (&other.claim_ids, &other.placed, &other.placement, &other.scheduled_by, &other.scheduled_for)
             && (clusters, required_by, scheduled, applied, replicas)
                 == (&other.clusters, &other.required_by, &other.scheduled, &other.applied, &other.replicas)
-            && (silent, propagates, distributed, dependencies)
-                == (&other.silent, &other.propagates, &other.distributed, &other.dependencies)
+            && (unreported, propagates, distributed, dependencies)
+                == (&other.unreported, &other.propagates, &other.distributed, &other.dependencies)
             && (suspension, evicting, terminating) == (&other.suspension, &other.evicting, &other.terminating)
     }
 

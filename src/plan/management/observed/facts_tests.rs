@@ -70,7 +70,7 @@ fn binding_of_secret_drops_message_of_its_cluster() {
 }
 
 #[test]
-fn binding_is_silent_if_its_clusters_have_it_and_none_reports() {
+fn binding_is_unreported_if_its_clusters_have_it_and_none_reports() {
     let item = |cluster: &str, applied: bool, status: &Value| {
         let mut item = json!({ "clusterName": cluster, "applied": applied });
         if !status.is_null() {
@@ -79,7 +79,7 @@ fn binding_is_silent_if_its_clusters_have_it_and_none_reports() {
         item
     };
     let (report, none, empty) = (json!({ "replicas": 0 }), Value::Null, json!({}));
-    for (what, items, evicting, silent) in [
+    for (what, items, evicting, unreported) in [
         ("not applied anywhere yet", json!([]), false, false),
         ("no status yet", json!([item("b", true, &none)]), false, true),
         ("an empty status", json!([item("b", true, &empty)]), false, true),
@@ -99,10 +99,10 @@ fn binding_is_silent_if_its_clusters_have_it_and_none_reports() {
             "status": { "aggregatedStatus": items },
         });
         let facts = BindingFacts::of(serde_json::from_value(binding.clone()).unwrap());
-        assert_eq!(facts.silent, silent, "{what}");
+        assert_eq!(facts.unreported, unreported, "{what}");
         binding["spec"]["resource"]["kind"] = json!("Secret");
         let of_data = BindingFacts::of(serde_json::from_value(binding).unwrap());
-        assert!(!of_data.silent, "{what}: data has no report");
+        assert!(!of_data.unreported, "{what}: data has no report");
     }
 }
 
