@@ -274,7 +274,7 @@ async fn queue_due_keys_run_in_time_though_one_worker_waits_for_the_clock() {
             }
         });
     }
-    let pauses = [70, 110, 130, 170, 1900];
+    let pauses = [1900, 170, 130, 110, 70];
     for (n, pause) in pauses.into_iter().enumerate() {
         // Later keys are due earlier than the time for which a worker waits already.
         tokio::time::sleep(Duration::from_millis(7 * n as u64)).await;
