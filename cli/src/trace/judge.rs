@@ -543,7 +543,8 @@ mod tests {
     #[test]
     fn cell_names_the_generation_that_its_manager_has_not_seen() {
         let of_cell = |generation: i64, status: serde_json::Value| -> WorkloadDeployment {
-            let mut deployment = WorkloadDeployment::new("web", Default::default());
+            let mut deployment =
+                WorkloadDeployment::new("web", compute_operator::api::compute::WorkloadDeploymentSpec::default());
             deployment.metadata.generation = Some(generation);
             deployment.status = serde_json::from_value(status).unwrap();
             deployment
