@@ -205,7 +205,7 @@ async fn trace(bed: &Testbed) -> f64 {
             let began = Instant::now();
             kubectl_compute::start(args, &mut out, &mut problems);
             let text = String::from_utf8([out, problems].concat()).unwrap();
-            assert!(text.contains("storefront-0-main-dfw") && text.contains("cell ✔"), "{text}");
+            assert!(text.contains("✔ cell"), "it reads the cell: {text}");
             began.elapsed()
         });
         took.push(traced.await.unwrap());

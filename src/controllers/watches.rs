@@ -38,7 +38,7 @@ impl<P: Plane> Watches<'_, P> {
         V: Send + Sync + 'static,
     {
         self.objects(selector, keep, store);
-        self.plane.feed(K::KIND, Arc::new(Feed { keep, about: |_| true, store: store.clone() }));
+        self.plane.feed(K::KIND, Arc::new(Feed::<Guarded<K>, V, _> { keep, about: |_| true, store: store.clone() }));
     }
 
     /// Does the same for a kind of which only some objects are cached, both from the watch and from answers.
@@ -53,7 +53,7 @@ impl<P: Plane> Watches<'_, P> {
     {
         let cache = Arc::new(Only { cache: store.clone(), about });
         self.start_into::<Guarded<K>, V>((), "", WHOLE_PAGE_SIZE, keep, cache);
-        self.plane.feed(K::KIND, Arc::new(Feed { keep, about, store: store.clone() }));
+        self.plane.feed(K::KIND, Arc::new(Feed::<Guarded<K>, V, _> { keep, about, store: store.clone() }));
     }
 
     /// Watches every object of a kind under `selector`.

@@ -7,12 +7,16 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::Request as Requests,
 };
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Value, json};
 
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, confidential::metadata, deadline};
 use crate::plan::{
     Kind, Known, Object, ObjectVersion, Op, Plane, Standing, Write,
+    members::members_of_text,
     takeover::{self, Part},
 };
 
@@ -23,6 +27,39 @@ pub struct Stored {
     pub version: ObjectVersion,
     /// The part of the write that the server's answer confirms. `None` if the answer is not the whole object.
     pub standing: Option<Standing>,
+}
+
+/// The object that a server answered with. Only what is read here is decoded: a cache decodes the text on its own.
+struct Answer {
+    version: ObjectVersion,
+    is_terminating: bool,
+    has_finalizers: bool,
+    text: String,
+}
+
+impl Answer {
+    fn of(text: String) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            #[serde(default)]
+            metadata: Metadata,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Metadata {
+            uid: String,
+            resource_version: String,
+            deletion_timestamp: Option<IgnoredAny>,
+            finalizers: Option<Vec<IgnoredAny>>,
+        }
+        let Envelope { metadata } = serde_json::from_str(&text)?;
+        Ok(Self {
+            version: ObjectVersion::new(&metadata.uid, &metadata.resource_version),
+            is_terminating: metadata.deletion_timestamp.is_some(),
+            has_finalizers: metadata.finalizers.is_some_and(|finalizers| !finalizers.is_empty()),
+            text,
+        })
+    }
 }
 
 impl<P: Plane> ControlPlane<P> {
@@ -79,7 +116,7 @@ impl<P: Plane> ControlPlane<P> {
         }
         // Compare the answer with the write only if the cached object was compared too, and if the answer is the whole object.
         let asked = write.standing().filter(|_| !object.kind.is_confidential()).and_then(|_| op.asked());
-        Ok(answer.map(|answer| self.feed_back(object, answer, asked.as_deref())))
+        Ok(answer.map(|answer| self.feed_back(object, &answer, asked.as_deref())))
     }
 
     /// Sends a request and returns the object of the answer. Sends nothing if the request cannot be built.
@@ -88,15 +125,15 @@ impl<P: Plane> ControlPlane<P> {
         object: &Object,
         verb: &str,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Option<DynamicObject>, Error> {
+    ) -> Result<Option<Answer>, Error> {
         let what = || format!("{verb} {object} in {}", self.name());
         let unreadable = |why: String| Error::Answer { call: what(), why };
         let request = request.map_err(|e| unreadable(e.to_string()))?;
         if object.kind.is_confidential() {
-            return Ok(metadata(&self.call_confidential(what, request).await?));
+            return Ok(metadata(&self.call_confidential(what, request).await?).and_then(|only| Answer::of(only).ok()));
         }
         let answer = deadline(REQUEST_TIMEOUT, what, self.connection().client().request_text(request)).await?;
-        serde_json::from_str(&answer).map(Some).map_err(|e| unreadable(e.to_string()))
+        Answer::of(answer).map(Some).map_err(|e| unreadable(e.to_string()))
     }
 
     /// Executes a live read that a plan asks for.
@@ -153,15 +190,18 @@ impl<P: Plane> ControlPlane<P> {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         match deadline(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &patch)).await {
             Err(gone) if gone.class() == Class::Gone => Ok(None),
-            patched => Ok(Some(self.feed_back(object, patched?, None))),
+            patched => {
+                let answer = serde_json::to_string(&patched?).and_then(Answer::of);
+                let answer = answer.map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
+                Ok(Some(self.feed_back(object, &answer, None)))
+            }
         }
     }
 
     /// Updates the cache after a deletion. The server answers with the object if finalizers keep it, else with a status.
-    fn deleted(&self, object: &Object, uid: &str, answer: Option<DynamicObject>) {
-        let is_it = |meta: &ObjectMeta| meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_some();
-        match answer.filter(|answer| is_it(&answer.metadata)) {
-            Some(deleting) => drop(self.feed_back(object, deleting, None)),
+    fn deleted(&self, object: &Object, uid: &str, answer: Option<Answer>) {
+        match answer.filter(|answer| answer.version.uid == uid && answer.is_terminating) {
+            Some(deleting) => drop(self.feed_back(object, &deleting, None)),
             None => {
                 if let Some(sink) = self.sink(object.kind) {
                     sink.removed(object, uid);
@@ -172,22 +212,23 @@ impl<P: Plane> ControlPlane<P> {
 
     /// Puts the answer into the cache, because it is newer than anything the watch has delivered. The next reconcile must see it.
     /// `asked`: the body of the write, if the answer is the whole object.
-    fn feed_back(&self, object: &Object, answer: DynamicObject, asked: Option<&Value>) -> Stored {
-        let version = ObjectVersion::of(&answer.metadata);
-        let terminated = answer.metadata.deletion_timestamp.is_some()
-            && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+    fn feed_back(&self, object: &Object, answer: &Answer, asked: Option<&Value>) -> Stored {
+        let Answer { version, is_terminating, has_finalizers, text } = answer;
+        let version = version.clone();
         let sink = self.sink(object.kind);
-        if terminated {
+        if *is_terminating && !has_finalizers {
             // This write removed the last finalizer, and with it the object. A namespace is not deleted in this way.
             if let Some(sink) = sink.filter(|_| object.kind != Kind::Namespace) {
                 sink.removed(object, &version.uid);
             }
             return Stored { version, standing: None };
         }
-        let Ok(value) = serde_json::to_value(answer) else { return Stored { version, standing: None } };
-        let standing = asked.map(|asked| Standing::of(object.kind, asked, &value));
+        let standing = asked.and_then(|asked| {
+            let standing = members_of_text(text, asked.as_object()?)?;
+            Some(Standing::of(object.kind, asked, &standing))
+        });
         if let Some(sink) = sink {
-            sink.wrote(value);
+            sink.wrote(object.kind, text);
         }
         Stored { version, standing }
     }
@@ -335,7 +376,8 @@ mod tests {
     struct Fed(Mutex<Vec<String>>);
 
     impl Sink for Fed {
-        fn wrote(&self, object: Value) {
+        fn wrote(&self, _: Kind, object: &str) {
+            let object: Value = serde_json::from_str(object).unwrap();
             self.0.lock().unwrap().push(format!("wrote {}", object["metadata"]["uid"].as_str().unwrap()));
         }
 

@@ -16,7 +16,6 @@ use kube::{
     config::{Cluster, Kubeconfig, KubeconfigError},
 };
 use secrecy::ExposeSecret as _;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -43,8 +42,8 @@ const RENEW_AT_MOST: Duration = Duration::from_secs(2);
 
 /// Takes the answers to our own writes into a cache, ahead of the watch.
 pub trait Sink: Send + Sync {
-    /// Takes the object as the server stores it after our write.
-    fn wrote(&self, object: Value);
+    /// Takes the text of an object of this kind, as the server stores it after our write.
+    fn wrote(&self, kind: Kind, object: &str);
     /// Records that the server has removed exactly this object for us.
     fn removed(&self, object: &Object, uid: &str);
 }

@@ -12,6 +12,8 @@ use tokio_rustls::{
     rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs, pki_types::PrivateKeyDer, server::WebPkiClientVerifier},
 };
 
+use serde_json::Value;
+
 use super::*;
 
 #[test]

@@ -2,11 +2,9 @@
 //! and their errors contain no values.
 
 use http::{HeaderValue, Method, Request, header::ACCEPT};
-use kube::{
-    api::DynamicObject,
-    core::{Status, TypeMeta},
-};
-use serde_json::Value;
+use kube::core::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::{Error, REQUEST_TIMEOUT, apply::requests, clients::ControlPlane, deadline};
 use crate::{
@@ -58,10 +56,14 @@ impl<P: Plane> ControlPlane<P> {
 }
 
 /// Returns the object of a metadata-only answer, with nothing but its metadata.
-pub(super) fn metadata(answer: &str) -> Option<DynamicObject> {
-    let mut answer: Value = serde_json::from_str(answer).ok()?;
-    let metadata = serde_json::from_value(answer["metadata"].take()).ok()?;
-    Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
+pub(super) fn metadata(answer: &str) -> Option<String> {
+    #[derive(Deserialize, Serialize)]
+    struct Only<'a> {
+        #[serde(borrow)]
+        metadata: &'a RawValue,
+    }
+    let only: Only<'_> = serde_json::from_str(answer).ok()?;
+    serde_json::to_string(&only).ok()
 }
 
 /// True if the message comes from a webhook, by the prefix that the server adds. Code, reason and details are the webhook's own:

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Resource;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{
     clients::Sink,
     store::{Incoming, IndexValue, ObjectKey, Store},
+    watched::Watched,
 };
 use crate::{
     api::meta::manager,
-    plan::{Object, diff, takeover},
+    plan::{Kind, Object, diff, takeover},
 };
 
 /// Removes the managed fields that no decision reads. Keeps our own applies, packed. Of other managers, keeps a trace of the
@@ -45,34 +44,32 @@ pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
     object
 }
 
-/// Feeds the answers to our own writes into the store of a watch.
-pub struct Feed<K, V, I = String> {
+/// Feeds the answers to our own writes into the store of a watch. They are decoded as the watch decodes its events.
+pub struct Feed<W: Watched, V, I = String> {
     /// Makes the cached value of an object.
-    pub keep: fn(K) -> V,
+    pub keep: fn(W::Object) -> V,
     /// True if the value is cached.
     pub about: fn(&V) -> bool,
     /// The cache.
     pub store: Arc<Store<V, I>>,
 }
 
-impl<K, V, I> Sink for Feed<K, V, I>
+impl<W, V, I> Sink for Feed<W, V, I>
 where
-    K: Resource + DeserializeOwned,
+    W: Watched,
     V: Send + Sync,
     I: IndexValue,
 {
-    fn wrote(&self, object: Value) {
-        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        let version = text("resourceVersion").parse().unwrap_or(0);
+    fn wrote(&self, kind: Kind, object: &str) {
+        // If our own write cannot be decoded, the watch delivers it too and reports it.
+        let Ok(object) = serde_json::from_str::<W>(object) else { return };
+        let frame = Incoming::<V>::new(&object, None);
         // The watch was faster.
-        if self.store.is_late(&ObjectKey::new(text("namespace"), text("name")), version) {
+        if self.store.is_late(&frame.key, frame.version) {
             return;
         }
-        // If our own write cannot be decoded, the watch delivers it too and reports it.
-        if let Ok(object) = serde_json::from_value::<K>(object) {
-            let frame = Incoming::<V>::new(&object, None);
-            let value = (self.keep)(pruned(&kind, object));
+        if let Ok(object) = object.open() {
+            let value = (self.keep)(pruned(kind.gvk().1, object));
             if (self.about)(&value) {
                 self.store.wrote(Incoming { value: Some(Arc::new(value)), ..frame });
             }
@@ -92,7 +89,7 @@ mod tests {
     use super::*;
     use crate::{
         api::compute::{Workload, WorkloadSpec},
-        io::watched::{Guarded, Watched},
+        io::watched::Guarded,
         plan::takeover::Part,
     };
 
@@ -152,12 +149,12 @@ mod tests {
     #[test]
     fn feed_answer_that_is_not_cached_is_dropped() {
         let store = Arc::new(Store::<Workload>::new(|_, _| Vec::new()));
-        let feed =
-            Feed { keep: |w: Workload| w, about: |w: &Workload| w.metadata.name.as_deref() == Some("kept"), store };
+        let about = |workload: &Workload| workload.metadata.name.as_deref() == Some("kept");
+        let feed = Feed::<Guarded<Workload>, _> { keep: |workload| workload, about, store };
         for name in ["kept", "other"] {
             let mut workload = Workload::new(name, WorkloadSpec::default());
             workload.metadata.resource_version = Some("5".into());
-            feed.wrote(serde_json::to_value(workload).unwrap());
+            feed.wrote(Kind::Workload, &serde_json::to_string(&workload).unwrap());
         }
         assert_eq!(feed.store.keys(), [ObjectKey::new("", "kept")]);
     }

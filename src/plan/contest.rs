@@ -20,7 +20,7 @@ use memory::{CREATE, Contest, TRIED_AGAIN, Trouble};
 use super::{
     Cell, Hub, Kind, Known, Next, Object, ObjectVersion, Op, Plan, Plane, Project, Standing, Step, Write,
     event::{self, Note, Severity},
-    hash,
+    hash::{self, Reads},
     takeover::{Part, holders},
 };
 use crate::api::{
@@ -163,36 +163,34 @@ fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
 /// without the times of conditions too, because each attempt sets new ones. For a template hash they are also without the uid. If
 /// another manager recreates an Instance because of its template hash, the contest is the same.
 fn digests(body: &Value, is_stamped: bool) -> (String, String) {
-    let mut body = body.clone();
-    strip(&mut body, &|members| {
-        members.remove("resourceVersion");
-        if is_stamped {
-            members.remove("lastTransitionTime");
-        }
+    let recreated = body.pointer("/spec/controller/templateHash").map(|_| {
+        let mut body = body.clone();
+        body["metadata"].as_object_mut().map(|metadata| metadata.remove("uid"));
+        body
     });
-    if body.pointer("/spec/controller/templateHash").is_some()
-        && let Some(metadata) = body["metadata"].as_object_mut()
-    {
-        metadata.remove("uid");
+    let body = recreated.as_ref().unwrap_or(body);
+    let has_own_time = std::cell::Cell::new(false);
+    let content = hash::digest_of(body, &|name, value| {
+        has_own_time.set(has_own_time.get() || is_own_time(name, value));
+        if is_of_version(name, is_stamped) { Reads::Nothing } else { Reads::Whole }
+    });
+    if !has_own_time.get() {
+        return (content.clone(), content);
     }
-    let content = hash::digest(&body);
-    strip(&mut body, &|members| {
-        let is_time = |(key, value): &(&String, &mut Value)| OWN_TIMES.contains(&&***key) && value.is_string();
-        members.iter_mut().filter(is_time).for_each(|(_, value)| *value = Value::from("a time"));
+    let digest = hash::digest_of(body, &|name, value| match () {
+        () if is_of_version(name, is_stamped) => Reads::Nothing,
+        () if is_own_time(name, value) => Reads::Presence,
+        () => Reads::Whole,
     });
-    (hash::digest(&body), content)
+    (digest, content)
 }
 
-/// Changes every object in a value.
-fn strip(value: &mut Value, change: &impl Fn(&mut serde_json::Map<String, Value>)) {
-    match value {
-        Value::Object(members) => {
-            change(members);
-            members.values_mut().for_each(|value| strip(value, change));
-        }
-        Value::Array(entries) => entries.iter_mut().for_each(|value| strip(value, change)),
-        _ => {}
-    }
+fn is_of_version(name: &str, is_stamped: bool) -> bool {
+    name == "resourceVersion" || (is_stamped && name == "lastTransitionTime")
+}
+
+fn is_own_time(name: &str, value: &Value) -> bool {
+    value.is_string() && OWN_TIMES.contains(&name)
 }
 
 /// The rest of a plan, and the memory of its writes.

@@ -16,7 +16,7 @@ pub fn template_hash(template: &InstanceTemplateSpec) -> String {
 
 fn hash_of(template: &Value) -> String {
     let mut text = String::new();
-    canonical(template, &mut text);
+    canonical(template, &Present, &mut text);
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
 }
@@ -31,27 +31,65 @@ pub fn hash_before_later_fields(template: &InstanceTemplateSpec) -> String {
     hash_of(&value)
 }
 
-/// Returns a digest of a JSON value. Empty members count as absent. Compare digests only for equality, within one process.
+/// The part of a member that a digest depends on.
+pub enum Reads {
+    /// Its value.
+    Whole,
+    /// None of it.
+    Nothing,
+    /// That it is there.
+    Presence,
+}
+
+/// Returns a digest of a JSON value. Empty members count as absent. Compare digests only for equality.
 pub fn digest(value: &Value) -> String {
+    digest_of(value, &|_, _| Reads::Whole)
+}
+
+/// Returns a digest of a part of a JSON value. `reads`: the part of each member, at any depth, by its name and value.
+pub fn digest_of(value: &Value, reads: &impl Fn(&str, &Value) -> Reads) -> String {
     let mut text = String::new();
-    canonical(&without_empty(value), &mut text);
+    canonical(value, &Filled(reads), &mut text);
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
-fn without_empty(value: &Value) -> Value {
-    let is_empty = |value: &Value| {
-        value.is_null()
-            || value.as_object().is_some_and(serde_json::Map::is_empty)
-            || value.as_array().is_some_and(Vec::is_empty)
-    };
-    match value {
-        Value::Object(map) => {
-            let members = map.iter().map(|(key, value)| (key.clone(), without_empty(value)));
-            members.filter(|(_, value)| !is_empty(value)).collect::<serde_json::Map<_, _>>().into()
+/// The members that [`canonical`] writes.
+trait Selection {
+    fn reads(&self, name: &str, value: &Value) -> Reads;
+}
+
+/// All members with a value.
+struct Present;
+
+impl Selection for Present {
+    fn reads(&self, _: &str, value: &Value) -> Reads {
+        if value.is_null() { Reads::Nothing } else { Reads::Whole }
+    }
+}
+
+/// Those of which something is left that is not empty.
+struct Filled<'a, F>(&'a F);
+
+impl<F: Fn(&str, &Value) -> Reads> Filled<'_, F> {
+    fn is_empty(&self, value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Array(list) => list.is_empty(),
+            Value::Object(members) => {
+                members.iter().all(|(name, value)| matches!(self.reads(name, value), Reads::Nothing))
+            }
+            _ => false,
         }
-        Value::Array(list) => list.iter().map(without_empty).collect(),
-        other => other.clone(),
+    }
+}
+
+impl<F: Fn(&str, &Value) -> Reads> Selection for Filled<'_, F> {
+    fn reads(&self, name: &str, value: &Value) -> Reads {
+        match (self.0)(name, value) {
+            Reads::Whole if self.is_empty(value) => Reads::Nothing,
+            reads => reads,
+        }
     }
 }
 
@@ -60,17 +98,23 @@ pub fn is_own_hash(hash: &str) -> bool {
     hash.starts_with(SCHEME)
 }
 
-/// Writes JSON with sorted keys and without absent members, so that a new optional field changes no hash.
-fn canonical(value: &Value, out: &mut String) {
+/// Writes JSON with sorted keys and without the members that are not selected, so that a new optional field changes no hash.
+fn canonical(value: &Value, selection: &impl Selection, out: &mut String) {
     match value {
-        Value::Object(map) => {
-            let mut members: Vec<_> = map.iter().filter(|(_, v)| !v.is_null()).collect();
-            members.sort_by_key(|(key, _)| *key);
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_by_key(|(name, _)| *name);
             out.push('{');
-            for (key, value) in members {
-                out.push_str(&Value::from(key.as_str()).to_string());
+            for (name, value) in members {
+                let reads = selection.reads(name, value);
+                if matches!(reads, Reads::Nothing) {
+                    continue;
+                }
+                canonical_text(name, out);
                 out.push(':');
-                canonical(value, out);
+                if matches!(reads, Reads::Whole) {
+                    canonical(value, selection, out);
+                }
                 out.push(',');
             }
             out.push('}');
@@ -78,12 +122,24 @@ fn canonical(value: &Value, out: &mut String) {
         Value::Array(list) => {
             out.push('[');
             for value in list {
-                canonical(value, out);
+                canonical(value, selection, out);
                 out.push(',');
             }
             out.push(']');
         }
+        Value::String(text) => canonical_text(text, out),
         scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+/// Writes a JSON string.
+fn canonical_text(text: &str, out: &mut String) {
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        out.push_str(&Value::from(text).to_string());
+    } else {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
     }
 }
 
@@ -109,6 +165,33 @@ mod tests {
     fn template_hash_never_changes() {
         // If this value changes, every Instance of every user restarts. It must never change.
         assert_eq!(template_hash(&template(|_| ())), "j1-e95decb02efb34c5");
+    }
+
+    /// Names of Events and networks contain it, so it is the same in every release.
+    #[test]
+    fn digest_never_changes() {
+        let value = json!({ "b": [1, null, {}, [], "q\"\\\n\u{e9}"], "a": { "empty": {}, "null": null }, "c": true });
+        assert_eq!(digest(&value), digest(&json!({ "b": value["b"], "c": true })), "empty members count as absent");
+        assert_eq!(digest(&value), "4c1c8edbf0939aa2");
+    }
+
+    #[test]
+    fn digest_depends_only_on_what_is_read() {
+        let reads = |name: &str, value: &Value| match name {
+            "time" => Reads::Presence,
+            "version" => Reads::Nothing,
+            _ if value == false => Reads::Nothing,
+            _ => Reads::Whole,
+        };
+        let of = |value: Value| digest_of(&value, &reads);
+        let base = json!({ "list": [{ "time": "1", "name": "a" }] });
+        assert_eq!(of(base.clone()), of(json!({ "list": [{ "time": "2", "name": "a", "version": 7 }] })));
+        assert_ne!(of(base.clone()), of(json!({ "list": [{ "name": "a" }] })));
+        assert_eq!(
+            of(base.clone()),
+            of(json!({ "list": [{ "time": "", "name": "a", "off": false }], "o": { "version": 1 } }))
+        );
+        assert_ne!(of(base), of(json!({ "list": [{ "time": "1", "name": "b" }] })));
     }
 
     #[test]

@@ -1,15 +1,34 @@
 //! A part of an object as JSON.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
 use serde::{
     Serialize,
     ser::{Error as _, Impossible, SerializeStruct, Serializer},
 };
-use serde_json::{Error, Map, Value};
+use serde_json::{Error, Map, Value, value::RawValue};
 
 /// Returns these members of `object` as JSON, of the object itself and not of what is in it. The other members are not encoded:
 /// a look at the status of a deployment needs none of its template. `None` if it does not encode as a struct.
 pub fn members(object: &impl Serialize, names: &Map<String, Value>) -> Option<Value> {
     object.serialize(Members(names)).ok()
+}
+
+/// Returns the same of the text of an object. Of its metadata it returns only the members that are in `names`, because the field
+/// sets of its managers are often longer than the rest. `None` if the text is not an object.
+pub fn members_of_text(text: &str, names: &Map<String, Value>) -> Option<Value> {
+    type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+    let object: Members<'_> = serde_json::from_str(text).ok()?;
+    let mut found = Map::new();
+    for (name, member) in object {
+        let Some(asked) = names.get(&*name) else { continue };
+        let value = match asked.as_object().filter(|_| name == "metadata") {
+            Some(asked) => members_of_text(member.get(), asked)?,
+            None => serde_json::from_str(member.get()).ok()?,
+        };
+        found.insert(name.into_owned(), value);
+    }
+    Some(Value::Object(found))
 }
 
 struct Members<'a>(&'a Map<String, Value>);
@@ -136,6 +155,11 @@ mod tests {
                 names.iter().map(|name| ((*name).to_owned(), whole[*name].clone())).collect();
             assert_eq!(members(&deployment, &asked), Some(Value::Object(expected)));
         }
+        let asked = json!({ "metadata": { "labels": { "a": "c" }, "uid": "u" }, "status": {}, "other": {} });
+        let found = members_of_text(&whole.to_string(), asked.as_object().unwrap());
+        let expected = json!({ "metadata": { "labels": { "a": "b" } }, "status": whole["status"] });
+        assert_eq!(found, Some(expected));
+        assert_eq!(members_of_text("[]", asked.as_object().unwrap()), None);
         let without_status = Workload::new("web", crate::api::compute::WorkloadSpec::default());
         let asked = json!({ "status": {} });
         assert_eq!(members(&without_status, asked.as_object().unwrap()), Some(json!({})), "as in the whole object");

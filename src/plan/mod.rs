@@ -19,7 +19,7 @@ pub mod instance_copy;
 mod kind;
 pub mod limits;
 pub mod management;
-mod members;
+pub mod members;
 mod namespace;
 pub mod ownership;
 pub mod payload;

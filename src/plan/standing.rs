@@ -2,12 +2,15 @@
 
 use serde_json::Value;
 
-use super::{Kind, diff, hash};
+use super::{
+    Kind, diff,
+    hash::{self, Reads},
+};
 
 /// The values that an object has in the fields of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Digest of these values. See [`as_read`].
+    /// Digest of these values. See [`without_defaults`].
     fields: String,
     /// Path of the first field that differs from the write.
     lacking: Option<String>,
@@ -27,7 +30,7 @@ impl Standing {
             }
         }
         Self {
-            fields: hash::digest(&as_read(diff::part(kind, object, &asked))),
+            fields: hash::digest_of(&diff::part(kind, object, &asked), &without_defaults),
             lacking: diff::lacking(kind, object, &asked),
         }
     }
@@ -43,23 +46,16 @@ impl Standing {
     }
 }
 
-/// Removes default values. A typed reader adds them to the object of a cache, and an answer of the server is compared without
+/// Leaves out default values. A typed reader adds them to the object of a cache, and an answer of the server is compared without
 /// such a reader.
-fn as_read(value: Value) -> Value {
-    let is_default = |value: &Value| match value {
+fn without_defaults(_: &str, value: &Value) -> Reads {
+    let is_default = match value {
         Value::Bool(value) => !value,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         _ => false,
     };
-    match value {
-        Value::Object(members) => {
-            let members = members.into_iter().filter(|(_, value)| !is_default(value));
-            members.map(|(name, value)| (name, as_read(value))).collect::<serde_json::Map<_, _>>().into()
-        }
-        Value::Array(entries) => entries.into_iter().map(as_read).collect(),
-        other => other,
-    }
+    if is_default { Reads::Nothing } else { Reads::Whole }
 }
 
 #[cfg(test)]

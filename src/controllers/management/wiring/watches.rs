@@ -64,14 +64,16 @@ impl ManagementWatches {
         watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &hub.namespaces);
-        let feed = Feed { keep: namespace_facts, about: |_| true, store: hub.namespaces.clone() };
+        let (keep, store) = (namespace_facts, hub.namespaces.clone());
+        let feed = Feed::<PartialObjectMeta<Namespace>, _, _> { keep, about: |_| true, store };
         hub.plane.feed(Kind::Namespace, Arc::new(feed));
         let companions = format!("{}=true", label::REFERENCED_DATA);
         let facts = |of: Metadata| CompanionFacts::of(&of.metadata);
         for kind in SourceKind::ALL {
             let store = hub.companions(kind);
             watches.metadata(kind.into(), &companions, PAGE_SIZE, facts, store.clone());
-            hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, about: |_| true, store: store.clone() }));
+            let feed = Feed::<Metadata, _, _> { keep: facts, about: |_| true, store: store.clone() };
+            hub.plane.feed(kind.into(), Arc::new(feed));
         }
         watches.objects::<ResourceBinding, _>("", compact::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
