@@ -25,9 +25,8 @@ pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
         let kept = |mut entry: ManagedFieldsEntry| {
             let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
             let applied = own && entry.operation.as_deref() == Some("Apply");
-            if let Some(fields) = entry.fields_v1.as_mut() {
-                // The watch delivers text, the answer to a write a tree.
-                if applied { diff::pack(fields) } else { diff::unpack(fields) }
+            if let Some(fields) = entry.fields_v1.as_mut().filter(|_| applied) {
+                diff::pack(fields); // a list that is not decoded as text
             }
             match entry.manager.as_deref() {
                 _ if applied => Some(entry),

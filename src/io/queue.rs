@@ -29,8 +29,12 @@ pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
     /// Lanes are served in turn, so that a busy one does not starve the others.
     type Lane: Clone + Ord + Hash + Send + Sync + 'static;
 
-    /// Pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
-    const REST: Duration = Duration::ZERO;
+    /// Returns the pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
+    /// `took`: duration of the run.
+    fn rest(took: Duration) -> Duration {
+        let _ = took;
+        Duration::ZERO
+    }
 
     /// Returns the lane of this key.
     fn lane(&self) -> Self::Lane;
@@ -100,7 +104,7 @@ struct State<K: Key> {
     error_grace: Option<Duration>,
     /// End of the pause of each key, and the same pauses in the order of their ends.
     rests_until: HashMap<K, Instant>,
-    rests: VecDeque<(Instant, K)>,
+    rests: BTreeSet<(Instant, K)>,
     /// The due time for which an idle worker waits. The others sleep until there is a key for them.
     watched: Option<Instant>,
     metrics: Option<QueueMetrics>,
@@ -122,7 +126,7 @@ impl<K: Key> Default for Queue<K> {
             failing_since: HashMap::new(),
             error_grace: None,
             rests_until: HashMap::new(),
-            rests: VecDeque::new(),
+            rests: BTreeSet::new(),
             watched: None,
             metrics: None,
         };
@@ -254,8 +258,8 @@ impl<K: Key> Queue<K> {
         if let (Some(metrics), Some(worked)) = (&state.metrics, worked) {
             metrics.finished(worked, delay.is_some());
         }
-        if !failed {
-            state.rest(&key);
+        if let Some(worked) = worked.filter(|_| !failed) {
+            state.rest(&key, K::rest(worked));
         }
         match delay {
             Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
@@ -371,17 +375,19 @@ impl<K: Key> State<K> {
     }
 
     /// Starts the pause of this key after a successful run.
-    fn rest(&mut self, key: &K) {
-        if K::REST.is_zero() {
+    fn rest(&mut self, key: &K, pause: Duration) {
+        if pause.is_zero() {
             return;
         }
-        let until = Instant::now() + K::REST;
+        let until = Instant::now() + pause;
         self.rests_until.insert(key.clone(), until);
-        self.rests.push_back((until, key.clone()));
+        self.rests.insert((until, key.clone()));
     }
 
     fn release_due(&mut self, now: Instant) {
-        while let Some((until, key)) = self.rests.pop_front_if(|(until, _)| *until <= now) {
+        while self.rests.first().is_some_and(|(until, _)| *until <= now)
+            && let Some((until, key)) = self.rests.pop_first()
+        {
             if self.rests_until.get(&key) == Some(&until) {
                 self.rests_until.remove(&key);
             }

@@ -185,7 +185,9 @@ impl Display for Restful {
 impl Key for Restful {
     type Lane = ();
 
-    const REST: Duration = Duration::from_secs(1);
+    fn rest(_: Duration) -> Duration {
+        Duration::from_secs(1)
+    }
 
     fn lane(&self) {}
 }

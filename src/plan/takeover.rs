@@ -8,13 +8,17 @@
 //! A field that our CRD does not know cannot be in our apply, which would then remove it. Such a field belongs to a newer
 //! version, and stays with its manager.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, Mutex, PoisonError},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
 use serde_json::{Map, Value};
 
-use super::{Known, schema};
+use super::{Known, diff, schema};
 use crate::api::meta;
 
 /// A part of an object.
@@ -101,13 +105,39 @@ impl Part {
 /// Returns the cached form of another manager's entry, if it owns fields of a spec or a status. The exact fields are read again
 /// at the take-over, which happens once.
 pub fn trace(kind: &str, entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
-    let holds = Part::ALL.into_iter().any(|part| part.held(kind, entry).is_some());
-    (holds && !is_own(entry)).then(|| ManagedFieldsEntry {
+    (!is_own(entry) && holds(kind, entry)).then(|| ManagedFieldsEntry {
         manager: entry.manager.clone(),
         subresource: entry.subresource.clone(),
         time: entry.time.clone(),
         ..ManagedFieldsEntry::default()
     })
+}
+
+/// True if an entry owns fields of a spec or a status. Its set of fields may be text. Objects that one client writes have the same
+/// set, so the answers for some texts are remembered.
+fn holds(kind: &str, entry: &ManagedFieldsEntry) -> bool {
+    type Known = HashMap<(String, bool, String), bool>;
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    const ROOM: usize = 64;
+    let holds = |entry: &ManagedFieldsEntry| Part::ALL.into_iter().any(|part| part.held(kind, entry).is_some());
+    let Some(text) = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_str()) else { return holds(entry) };
+    if Part::ALL.iter().all(|part| !text.contains(part.field())) {
+        return false;
+    }
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (kind.to_owned(), Part::Status.is_spoken_of_by(entry), text.to_owned());
+    if let Some(holds) = known().get(&key) {
+        return *holds;
+    }
+    let mut unpacked = entry.clone();
+    unpacked.fields_v1.iter_mut().for_each(diff::unpack);
+    let holds = holds(&unpacked);
+    let mut known = known();
+    if known.len() >= ROOM {
+        known.clear();
+    }
+    known.insert(key, holds);
+    holds
 }
 
 /// Returns the cached form for an object without field managers. At our first apply, the server creates a manager that owns all
