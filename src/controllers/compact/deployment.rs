@@ -235,6 +235,11 @@ impl PackedDeployment {
         self.city_label.as_deref()
     }
 
+    /// Returns the companions that it expects.
+    pub(crate) fn expected(&self) -> &[DataRef] {
+        &self.expected
+    }
+
     /// True if it expects this companion.
     pub(crate) fn expects(&self, data_ref: &DataRef) -> bool {
         self.expected.contains(data_ref)

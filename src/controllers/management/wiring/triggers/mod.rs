@@ -27,7 +27,7 @@ use crate::{
         names::{CityCode, CityPolicyName, HubNamespace, ProjectName},
         referenced::{DataRef, SourceKind},
     },
-    controllers::with,
+    controllers::{compact::PackedDeployment, with},
     io::store::{Change, ObjectKey},
     plan::{
         management::projector::projection,
@@ -99,8 +99,8 @@ impl Triggers {
         self.queues.retry_project(&project.name);
         let mut keys = Keys::default();
         workloads(project, None, &mut keys);
-        for deployment in project.deployments.values() {
-            with_references(project, &deployment.open(), &mut keys);
+        for (key, deployment) in project.deployments.entries() {
+            with_references(project, key, &deployment, &mut keys);
         }
         for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
             self.all_of(&namespace.name, &mut keys);
@@ -287,8 +287,8 @@ impl Triggers {
 
     /// Everything in a namespace of a project, and the Instances that the hub has of it.
     fn namespace_of(&self, project: &ProjectCache, namespace: &str, keys: &mut Keys) {
-        for deployment in project.deployments.by_index(&namespace_index(namespace)) {
-            with_references(project, &deployment.open(), keys);
+        for (key, deployment) in project.deployments.entries_by_index(&namespace_index(namespace)) {
+            with_references(project, key, &deployment, keys);
         }
         workloads(project, Some(namespace), keys);
         self.hub_instances(&origin_namespace_index(&project.name, namespace), keys);
@@ -329,19 +329,31 @@ fn workloads(project: &ProjectCache, namespace: Option<&str>, keys: &mut Keys) {
 }
 
 /// A deployment, with its policy and its companions.
-fn with_references(project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut Keys) {
-    let namespace = deployment.namespace().unwrap_or_default();
-    keys.federator.insert(ProjectKey::new(&project.name, &namespace, &deployment.name_any()));
-    policy_of(project, deployment, keys);
-    keys.companion.extend(companions_of(project, deployment));
+fn with_references(project: &ProjectCache, key: ObjectKey, deployment: &PackedDeployment, keys: &mut Keys) {
+    let recorded = || deployment.open().annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
+    policy_in(project, &key.namespace, deployment.city_code(), recorded, keys);
+    let data_refs = deployment.references().iter().map(|reference| &reference.data_ref).chain(deployment.expected());
+    keys.companion.extend(data_refs.map(|data_ref| CompanionKey::new(&project.name, &key.namespace, data_ref.clone())));
+    keys.federator.insert(ProjectKey { project: project.name.clone(), object: key });
 }
 
-/// The policy of a deployment's city. If the project's namespace is gone, in the hub namespace that the deployment names.
+/// The policy of a deployment's city.
 fn policy_of(project: &ProjectCache, deployment: &WorkloadDeployment, keys: &mut Keys) {
-    let uid = project.namespace_uid(&deployment.namespace().unwrap_or_default());
     let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
-    let namespace = uid.map(|uid| HubNamespace::of(&uid)).or_else(recorded);
-    if let (Some(namespace), Ok(city)) = (namespace, CityCode::parse(&deployment.spec.city_code)) {
+    policy_in(project, &deployment.namespace().unwrap_or_default(), &deployment.spec.city_code, recorded, keys);
+}
+
+/// The policy of a city for a deployment in this namespace of a project. If that namespace is gone, the policy in the hub
+/// namespace that the deployment has `recorded`.
+fn policy_in(
+    project: &ProjectCache,
+    namespace: &str,
+    city_code: &str,
+    recorded: impl FnOnce() -> Option<String>,
+    keys: &mut Keys,
+) {
+    let namespace = project.namespace_uid(namespace).map(|uid| HubNamespace::of(&uid)).or_else(recorded);
+    if let (Some(namespace), Ok(city)) = (namespace, CityCode::parse(city_code)) {
         keys.policy(&namespace, city);
     }
 }
