@@ -169,12 +169,10 @@ fn digests(body: &Value, is_stamped: bool) -> (String, String) {
         body
     });
     let body = recreated.as_ref().unwrap_or(body);
-    let has_own_time = std::cell::Cell::new(false);
-    let content = hash::digest_of(body, &|name, value| {
-        has_own_time.set(has_own_time.get() || is_own_time(name, value));
+    let content = hash::digest_of(body, &|name, _| {
         if is_of_version(name, is_stamped) { Reads::Nothing } else { Reads::Whole }
     });
-    if !has_own_time.get() {
+    if !has_own_time(body) {
         return (content.clone(), content);
     }
     let digest = hash::digest_of(body, &|name, value| match () {
@@ -191,6 +189,14 @@ fn is_of_version(name: &str, is_stamped: bool) -> bool {
 
 fn is_own_time(name: &str, value: &Value) -> bool {
     value.is_string() && OWN_TIMES.contains(&name)
+}
+
+fn has_own_time(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.iter().any(|(name, value)| is_own_time(name, value) || has_own_time(value)),
+        Value::Array(entries) => entries.iter().any(has_own_time),
+        _ => false,
+    }
 }
 
 /// The rest of a plan, and the memory of its writes.
