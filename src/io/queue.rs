@@ -29,12 +29,8 @@ pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
     /// Lanes are served in turn, so that a busy one does not starve the others.
     type Lane: Clone + Ord + Hash + Send + Sync + 'static;
 
-    /// Returns the pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
-    /// `took`: duration of the run.
-    fn rest(took: Duration) -> Duration {
-        let _ = took;
-        Duration::ZERO
-    }
+    /// Pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
+    const REST: Duration = Duration::ZERO;
 
     /// Returns the lane of this key.
     fn lane(&self) -> Self::Lane;
@@ -104,7 +100,7 @@ struct State<K: Key> {
     error_grace: Option<Duration>,
     /// End of the pause of each key, and the same pauses in the order of their ends.
     rests_until: HashMap<K, Instant>,
-    rests: BTreeSet<(Instant, K)>,
+    rests: VecDeque<(Instant, K)>,
     /// The due time for which an idle worker waits. The others sleep until there is a key for them.
     watched: Option<Instant>,
     metrics: Option<QueueMetrics>,
@@ -126,7 +122,7 @@ impl<K: Key> Default for Queue<K> {
             failing_since: HashMap::new(),
             error_grace: None,
             rests_until: HashMap::new(),
-            rests: BTreeSet::new(),
+            rests: VecDeque::new(),
             watched: None,
             metrics: None,
         };
@@ -258,8 +254,8 @@ impl<K: Key> Queue<K> {
         if let (Some(metrics), Some(worked)) = (&state.metrics, worked) {
             metrics.finished(worked, delay.is_some());
         }
-        if let Some(worked) = worked.filter(|_| !failed) {
-            state.rest(&key, K::rest(worked));
+        if !failed {
+            state.rest(&key);
         }
         match delay {
             Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
@@ -375,19 +371,17 @@ impl<K: Key> State<K> {
     }
 
     /// Starts the pause of this key after a successful run.
-    fn rest(&mut self, key: &K, pause: Duration) {
-        if pause.is_zero() {
+    fn rest(&mut self, key: &K) {
+        if K::REST.is_zero() {
             return;
         }
-        let until = Instant::now() + pause;
+        let until = Instant::now() + K::REST;
         self.rests_until.insert(key.clone(), until);
-        self.rests.insert((until, key.clone()));
+        self.rests.push_back((until, key.clone()));
     }
 
     fn release_due(&mut self, now: Instant) {
-        while self.rests.first().is_some_and(|(until, _)| *until <= now)
-            && let Some((until, key)) = self.rests.pop_first()
-        {
+        while let Some((until, key)) = self.rests.pop_front_if(|(until, _)| *until <= now) {
             if self.rests_until.get(&key) == Some(&until) {
                 self.rests_until.remove(&key);
             }

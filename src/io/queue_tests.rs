@@ -185,9 +185,7 @@ impl Display for Restful {
 impl Key for Restful {
     type Lane = ();
 
-    fn rest(_: Duration) -> Duration {
-        Duration::from_secs(1)
-    }
+    const REST: Duration = Duration::from_secs(1);
 
     fn lane(&self) {}
 }

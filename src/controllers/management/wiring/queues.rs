@@ -109,9 +109,7 @@ impl Key for ProjectKey {
 
     /// The first event of a change is handled at once. What the operator has just written, and what Karmada makes of it, come back
     /// as several events.
-    fn rest(_: Duration) -> Duration {
-        Duration::from_millis(50)
-    }
+    const REST: Duration = Duration::from_millis(50);
 
     fn lane(&self) -> ProjectName {
         self.project.clone()
@@ -170,11 +168,9 @@ impl fmt::Display for PolicyKey {
 impl Key for PolicyKey {
     type Lane = Arc<str>;
 
-    /// Each deployment of the city causes several events, and each reconcile reads all deployments. The pause bounds the share of
-    /// a worker that a city with many deployments takes.
-    fn rest(took: Duration) -> Duration {
-        Duration::from_millis(500).max(20 * took)
-    }
+    /// Each deployment of the city causes several events, and each reconcile reads all deployments. A longer pause is dangerous: until
+    /// the policy names the clusters that Karmada has chosen, a lost label of a Cluster moves the city (`CityLabelLost`).
+    const REST: Duration = Duration::from_millis(200);
 
     fn lane(&self) -> Arc<str> {
         self.namespace.clone()
