@@ -37,9 +37,8 @@ fn plan_snapshots_are_plain_data() {
 
 /// Controllers that may read the clock: the loop around every reconcile, tickers, events that no loop announces, and measured
 /// durations.
-const CLOCKS: [&str; 11] = [
+const CLOCKS: [&str; 10] = [
     "mod.rs",
-    "compact/hot.rs",
     "cell/locations.rs",
     "management/drain/city_watch.rs",
     "management/hub/hub_outage.rs",

@@ -1,5 +1,4 @@
-//! Deployments as the management caches keep them: packed once they are no longer new ([`hot`](super::hot)), with shared parts
-//! stored once.
+//! Deployments as the management caches keep them: packed, with shared parts stored once.
 //!
 //! There are thousands of deployments, each one in its project and again on the hub. A decision reads one or two of them as a
 //! whole. So the unique part of a deployment is kept as text, compressed with a dictionary of common text, and is decoded on each
@@ -11,7 +10,7 @@ use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
@@ -19,7 +18,6 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::hot::{self, Pack};
 use crate::{
     api::{
         compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
@@ -42,11 +40,15 @@ const COMMON: &[u8] = include_bytes!("deployment_common.json");
 /// For each field manager's entry, the set of fields if it is kept as text.
 type FieldSets = [Option<Arc<str>>];
 
-/// A deployment with decoded facts. The deployment itself is packed when it is no longer new.
+/// A packed deployment.
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub(crate) struct PackedDeployment {
-    body: Arc<Body>,
+    /// The deployment without its shared parts, as compressed JSON.
+    text: Box<[u8]>,
+    /// Length of that JSON.
+    length: usize,
     template: Arc<Template>,
+    fields: Arc<FieldSets>,
     /// The uid of its Workload, as the deployment names it.
     workload_uid: Arc<str>,
     city_code: Arc<str>,
@@ -62,85 +64,8 @@ pub(crate) struct PackedDeployment {
     propagated_digest: u64,
     /// The version at which that content last changed. 0 if unknown.
     written: u64,
-}
-
-/// The deployment.
-struct Body(Mutex<Form>);
-
-enum Form {
-    /// Decoded: it is new, or its packed form does not decode to an equal one.
-    Decoded(Box<WorkloadDeployment>),
-    Packed(Packed),
-}
-
-/// A deployment without its template.
-struct Packed {
-    /// The deployment without its shared parts, as compressed JSON.
-    text: Box<[u8]>,
-    /// Length of that JSON.
-    length: usize,
-    fields: Arc<FieldSets>,
-}
-
-impl Packed {
-    /// Packs a deployment without its template, and checks that it can be unpacked. `None` if not.
-    fn of(deployment: &WorkloadDeployment) -> Option<Self> {
-        let mut rest = deployment.clone();
-        let fields = rest.metadata.managed_fields.iter_mut().flatten().map(|entry| {
-            let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
-            packed.0.as_str().map(|fields| share::<str>(fields.into()))
-        });
-        let fields = share::<FieldSets>(fields.collect());
-        let text = json(&rest);
-        let length = text.len();
-        let text = lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into();
-        let packed = Self { text, length, fields };
-        (packed.unpack().as_ref() == Some(deployment)).then_some(packed)
-    }
-
-    /// Returns the deployment without its template.
-    fn unpack(&self) -> Option<WorkloadDeployment> {
-        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
-        let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
-        let entries = deployment.metadata.managed_fields.iter_mut().flatten();
-        for (entry, fields) in entries.zip(&*self.fields) {
-            if let Some(fields) = fields {
-                entry.fields_v1 = Some(FieldsV1(Value::String(fields.to_string())));
-            }
-        }
-        Some(deployment)
-    }
-}
-
-impl Body {
-    /// Takes a deployment without its template, the template, and its shared form.
-    fn of(mut deployment: WorkloadDeployment, template: Shared<InstanceTemplateSpec>, shared: &Template) -> Arc<Self> {
-        let bytes = weight(&deployment) + shared.json.len();
-        let opened = shared.open().filter(|opened| *opened == template);
-        let is_whole = opened.is_some();
-        deployment.spec.template = opened.unwrap_or(template);
-        let body = Arc::new(Self(Mutex::new(Form::Decoded(deployment.into()))));
-        if is_whole {
-            hot::keep(&body, bytes);
-        }
-        body
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Form> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pack for Body {
-    fn pack(&self) {
-        let mut form = self.lock();
-        let Form::Decoded(deployment) = &mut *form else { return };
-        let template = std::mem::take(&mut deployment.spec.template);
-        match Packed::of(deployment) {
-            Some(packed) => *form = Form::Packed(packed),
-            None => deployment.spec.template = template,
-        }
-    }
+    /// The deployment itself, if the packed text does not decode to an equal one.
+    whole: Option<Box<WorkloadDeployment>>,
 }
 
 /// A template, kept once for all deployments that have it.
@@ -179,11 +104,30 @@ impl Template {
 }
 
 impl PackedDeployment {
-    /// Takes a deployment. It stays decoded while it is new.
-    pub(crate) fn of(mut deployment: WorkloadDeployment) -> Self {
-        let whole = std::mem::take(&mut deployment.spec.template);
-        let template = Template::of(&whole);
+    /// Packs a deployment, and checks that it can be unpacked.
+    pub(crate) fn of(deployment: WorkloadDeployment) -> Self {
+        let mut packed = Self::pack(deployment.clone());
+        if packed.unpack().as_ref() != Some(&deployment) {
+            packed.whole = Some(Box::new(deployment));
+        }
+        packed
+    }
+
+    fn pack(mut deployment: WorkloadDeployment) -> Self {
+        let template = std::mem::take(&mut deployment.spec.template);
+        let template = Template::of(&template);
+        let fields = deployment.metadata.managed_fields.iter_mut().flatten().map(|entry| {
+            let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
+            packed.0.as_str().map(|fields| share::<str>(fields.into()))
+        });
+        let fields = share::<FieldSets>(fields.collect());
+        let text = json(&deployment);
+        let propagated_digest = propagated_digest(&deployment, &template);
         Self {
+            text: lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into(),
+            length: text.len(),
+            template,
+            fields,
             workload_uid: share(deployment.spec.workload_ref.uid.as_str().into()),
             city_code: share::<str>(deployment.spec.city_code.as_str().into()),
             city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| share::<str>(city.as_str().into())),
@@ -192,27 +136,36 @@ impl PackedDeployment {
             original: ownership::is_federated_original(&deployment),
             waiting: deployment.annotations().contains_key(annotation::STRANDED_SINCE),
             wait: wait_of(&deployment).map(|wait| share(Arc::new(wait))),
-            propagated_digest: propagated_digest(&deployment, &template),
+            propagated_digest,
             written: 0,
-            body: Body::of(deployment, whole, &template),
-            template,
+            whole: None,
         }
     }
 
     /// Returns the deployment.
     pub(crate) fn open(&self) -> WorkloadDeployment {
-        let form = self.body.lock();
-        let unpacked = match &*form {
-            Form::Decoded(deployment) => return (**deployment).clone(),
-            Form::Packed(packed) => packed.unpack().zip(self.template.open()),
-        };
-        let Some((mut deployment, template)) = unpacked else {
+        if let Some(whole) = &self.whole {
+            return (**whole).clone();
+        }
+        let Some(deployment) = self.unpack() else {
             // This process decoded the text when it packed the deployment. With unreliable memory it must not decide anything.
             tracing::error!("a cached deployment cannot be decoded: the process exits");
             std::process::abort();
         };
-        deployment.spec.template = template;
         deployment
+    }
+
+    fn unpack(&self) -> Option<WorkloadDeployment> {
+        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
+        let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
+        deployment.spec.template = self.template.open()?;
+        let entries = deployment.metadata.managed_fields.iter_mut().flatten();
+        for (entry, fields) in entries.zip(&*self.fields) {
+            if let Some(fields) = fields {
+                entry.fields_v1 = Some(FieldsV1(Value::String(fields.to_string())));
+            }
+        }
+        Some(deployment)
     }
 
     /// Returns the references of its template.
@@ -283,8 +236,7 @@ impl PackedDeployment {
     /// Returns the bytes that only this deployment uses, without the allocator's and the index's overhead.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
-        let Form::Packed(packed) = &*self.body.lock() else { return usize::MAX };
-        size_of::<Self>() + size_of::<Body>() + packed.text.len()
+        size_of::<Self>() + self.text.len()
     }
 }
 
@@ -317,17 +269,6 @@ impl Deref for PackedWorkload {
     fn deref(&self) -> &Workload {
         &self.rest
     }
-}
-
-/// Returns the bytes of a deployment's texts without its template, roughly.
-fn weight(deployment: &WorkloadDeployment) -> usize {
-    const FEW: usize = 2 << 10;
-    let texts: usize = deployment.annotations().iter().map(|(key, value)| key.len() + value.len()).sum();
-    let conditions = deployment.status.iter().flat_map(|status| &status.conditions);
-    let messages: usize = conditions.map(|condition| condition.message.len()).sum();
-    let fields = deployment.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.fields_v1.as_ref());
-    let fields: usize = fields.filter_map(|fields| fields.0.as_str()).map(str::len).sum();
-    FEW + texts + messages + fields
 }
 
 fn wait_of(deployment: &WorkloadDeployment) -> Option<Wait> {

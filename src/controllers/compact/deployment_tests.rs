@@ -91,13 +91,11 @@ fn packed_deployment_unpacks_to_an_equal_one() {
     for of in [deployment("web-main-dfw", 1), deleting, without_book, bare] {
         let packed = PackedDeployment::of(of.clone());
         assert_eq!(packed.open(), of);
-        packed.body.pack();
-        assert!(matches!(&*packed.body.lock(), Form::Packed(_)));
-        assert_eq!(packed.open(), of);
         assert_eq!(packed.references(), references(&of.spec.template.spec));
         assert_eq!(packed.workload_uid(), of.spec.workload_ref.uid);
         assert_eq!(packed.city_code(), of.spec.city_code);
         assert_eq!(packed.is_deleting(), of.metadata.deletion_timestamp.is_some());
+        assert!(packed.whole.is_none());
     }
 }
 
@@ -106,16 +104,12 @@ fn packed_deployment_unpacks_to_an_equal_one() {
 fn packed_deployment_that_does_not_decode_is_kept_whole() {
     let mut of = deployment("web-main-dfw", 1);
     of.spec.template.spec.runtime.resources.instance_type = "another".into();
+    let mut packed = PackedDeployment::of(of.clone());
     // The fraction of a second is not encoded, so it does not decode.
     let fraction = "2026-09-01T07:41:13.25Z".parse().unwrap();
-    let mut fractional = of.clone();
-    fractional.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fraction));
-    let kept = PackedDeployment::of(fractional.clone());
-    kept.body.pack();
-    assert!(matches!(&*kept.body.lock(), Form::Decoded(_)));
-    assert_eq!(kept.open(), fractional);
+    of.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fraction));
+    assert_eq!(PackedDeployment::of(of.clone()).open(), of);
     // Broken text does not decode either.
-    let mut packed = Packed::of(&of).unwrap();
     packed.text = Box::from([0xff, 0, 0xff]);
     assert_eq!(packed.unpack(), None);
 }
@@ -126,11 +120,7 @@ fn packed_deployments_share_template_and_field_sets() {
         [("a", 1), ("b", 1), ("a", 2)].map(|(name, template)| PackedDeployment::of(deployment(name, template)));
     assert!(Arc::ptr_eq(&one.template, &same.template));
     assert!(!Arc::ptr_eq(&one.template, &other.template));
-    let first = |of: &PackedDeployment| {
-        of.body.pack();
-        let Form::Packed(packed) = &*of.body.lock() else { panic!("it is not packed") };
-        packed.fields[0].clone().unwrap()
-    };
+    let first = |packed: &PackedDeployment| packed.fields[0].clone().unwrap();
     assert!(Arc::ptr_eq(&first(&one), &first(&other)), "the same fields were applied");
 }
 
@@ -138,9 +128,7 @@ fn packed_deployments_share_template_and_field_sets() {
 #[test]
 fn packed_deployment_takes_little_memory_of_its_own() {
     let whole = json(&deployment("web-main-dfw", 1)).len();
-    let packed = PackedDeployment::of(deployment("web-main-dfw", 1));
-    packed.body.pack();
-    let own = packed.own_bytes();
+    let own = PackedDeployment::of(deployment("web-main-dfw", 1)).own_bytes();
     assert!(own < 1100 && own * 4 < whole, "{own} bytes of {whole}");
 }
 

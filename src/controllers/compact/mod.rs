@@ -2,7 +2,6 @@
 //! Instances are also packed.
 
 mod deployment;
-mod hot;
 mod instance;
 
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use serde::Serialize;
 
 pub(crate) use self::{
     deployment::{PackedDeployment, PackedWorkload},
-    hot::run as pack_when_cold,
     instance::PackedInstance,
 };
 use crate::{

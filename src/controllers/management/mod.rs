@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     api::names::{self, ProjectName},
-    controllers::{Reconciler, compact::pack_when_cold, contests::Contests},
+    controllers::{Reconciler, contests::Contests},
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
@@ -317,7 +317,6 @@ impl ManagementControllers {
             Box::pin(collector.run(stop)),
             clusters.run(stop),
             outage.run(stop),
-            pack_when_cold(stop),
             Box::pin(unreadable.run(stop)),
         );
     }
