@@ -188,13 +188,9 @@ impl<P: Plane> ControlPlane<P> {
         let metadata = json!({ "uid": uid, "resourceVersion": resource_version, "managedFields": entries });
         let params = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        match deadline(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &patch)).await {
+        match self.call(object, "take over", requests(object).patch(&object.name, &params, &patch)).await {
             Err(gone) if gone.class() == Class::Gone => Ok(None),
-            patched => {
-                let answer = serde_json::to_string(&patched?).and_then(Answer::of);
-                let answer = answer.map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
-                Ok(Some(self.feed_back(object, &answer, None)))
-            }
+            answer => Ok(answer?.map(|answer| self.feed_back(object, &answer, None))),
         }
     }
 

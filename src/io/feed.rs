@@ -26,7 +26,7 @@ pub(crate) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
             let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
             let applied = own && entry.operation.as_deref() == Some("Apply");
             if let Some(fields) = entry.fields_v1.as_mut().filter(|_| applied) {
-                diff::pack(fields); // a list that is not decoded as text
+                diff::pack(fields); // objects of which only metadata is read have trees
             }
             match entry.manager.as_deref() {
                 _ if applied => Some(entry),
@@ -82,6 +82,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
     use serde_json::json;
 
@@ -143,6 +145,25 @@ mod tests {
         assert!(takeover::holders(&kept, Part::Spec).is_empty());
         let [entry] = &kept.metadata.managed_fields.unwrap()[..] else { panic!("it is not kept") };
         assert_eq!((&entry.time, &entry.fields_v1), (&Some(time), &None));
+    }
+
+    /// An answer that comes after the event of the watch was decoded and packed, and then dropped.
+    #[test]
+    fn feed_answer_that_is_late_is_not_decoded() {
+        static DECODED: AtomicUsize = AtomicUsize::new(0);
+        let keep = |workload: Workload| {
+            DECODED.fetch_add(1, Ordering::Relaxed);
+            workload
+        };
+        let store = Arc::new(Store::<Workload>::new(|_, _| Vec::new()));
+        let feed = Feed::<Guarded<Workload>, _> { keep, about: |_| true, store };
+        for (passed, decoded) in [(4, 1), (5, 1), (6, 1)] {
+            feed.store.pass(passed);
+            let mut workload = Workload::new("web", WorkloadSpec::default());
+            workload.metadata.resource_version = Some("5".into());
+            feed.wrote(Kind::Workload, &serde_json::to_string(&workload).unwrap());
+            assert_eq!(DECODED.load(Ordering::Relaxed), decoded, "the watch is at {passed}");
+        }
     }
 
     #[test]

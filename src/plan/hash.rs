@@ -1,5 +1,6 @@
 //! The template hash: SHA-256 over canonical JSON. It depends only on the content of the template.
 
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -15,9 +16,9 @@ pub fn template_hash(template: &InstanceTemplateSpec) -> String {
 }
 
 fn hash_of(template: &Value) -> String {
-    let mut text = String::new();
-    canonical(template, &Present, &mut text);
-    let digest = Sha256::digest(text.as_bytes());
+    let mut text = Vec::new();
+    canonical(template, &|_, value| if value.is_null() { Reads::Nothing } else { Reads::Whole }, &mut text);
+    let digest = Sha256::digest(&text);
     digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
@@ -48,48 +49,27 @@ pub fn digest(value: &Value) -> String {
 
 /// Returns a digest of a part of a JSON value. `reads`: the part of each member, at any depth, by its name and value.
 pub fn digest_of(value: &Value, reads: &impl Fn(&str, &Value) -> Reads) -> String {
-    let mut text = String::new();
-    canonical(value, &Filled(reads), &mut text);
-    let digest = Sha256::digest(text.as_bytes());
+    let mut text = Vec::new();
+    canonical(value, &|name, value| unless_empty(name, value, reads), &mut text);
+    let digest = Sha256::digest(&text);
     digest.iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
-/// The members that [`canonical`] writes.
-trait Selection {
-    fn reads(&self, name: &str, value: &Value) -> Reads;
-}
-
-/// All members with a value.
-struct Present;
-
-impl Selection for Present {
-    fn reads(&self, _: &str, value: &Value) -> Reads {
-        if value.is_null() { Reads::Nothing } else { Reads::Whole }
+/// Returns the same as `reads`, but nothing of a member of which only empty values are left.
+fn unless_empty(name: &str, value: &Value, reads: &impl Fn(&str, &Value) -> Reads) -> Reads {
+    match reads(name, value) {
+        Reads::Whole if is_empty(value, reads) => Reads::Nothing,
+        reads => reads,
     }
 }
 
-/// Those of which something is left that is not empty.
-struct Filled<'a, F>(&'a F);
-
-impl<F: Fn(&str, &Value) -> Reads> Filled<'_, F> {
-    fn is_empty(&self, value: &Value) -> bool {
-        match value {
-            Value::Null => true,
-            Value::Array(list) => list.is_empty(),
-            Value::Object(members) => {
-                members.iter().all(|(name, value)| matches!(self.reads(name, value), Reads::Nothing))
-            }
-            _ => false,
-        }
-    }
-}
-
-impl<F: Fn(&str, &Value) -> Reads> Selection for Filled<'_, F> {
-    fn reads(&self, name: &str, value: &Value) -> Reads {
-        match (self.0)(name, value) {
-            Reads::Whole if self.is_empty(value) => Reads::Nothing,
-            reads => reads,
-        }
+fn is_empty(value: &Value, reads: &impl Fn(&str, &Value) -> Reads) -> bool {
+    let is_left_out = |(name, value): (&String, &Value)| matches!(unless_empty(name, value, reads), Reads::Nothing);
+    match value {
+        Value::Null => true,
+        Value::Array(entries) => entries.is_empty(),
+        Value::Object(members) => members.iter().all(is_left_out),
+        _ => false,
     }
 }
 
@@ -98,49 +78,42 @@ pub fn is_own_hash(hash: &str) -> bool {
     hash.starts_with(SCHEME)
 }
 
-/// Writes JSON with sorted keys and without the members that are not selected, so that a new optional field changes no hash.
-fn canonical(value: &Value, selection: &impl Selection, out: &mut String) {
+/// Writes JSON with sorted keys. A member of which nothing is read is left out, so that a new optional field changes no hash.
+fn canonical(value: &Value, reads: &impl Fn(&str, &Value) -> Reads, out: &mut Vec<u8>) {
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
             members.sort_by_key(|(name, _)| *name);
-            out.push('{');
+            out.push(b'{');
             for (name, value) in members {
-                let reads = selection.reads(name, value);
-                if matches!(reads, Reads::Nothing) {
+                let read = reads(name, value);
+                if matches!(read, Reads::Nothing) {
                     continue;
                 }
-                canonical_text(name, out);
-                out.push(':');
-                if matches!(reads, Reads::Whole) {
-                    canonical(value, selection, out);
+                scalar(name, out);
+                out.push(b':');
+                if matches!(read, Reads::Whole) {
+                    canonical(value, reads, out);
                 }
-                out.push(',');
+                out.push(b',');
             }
-            out.push('}');
+            out.push(b'}');
         }
-        Value::Array(list) => {
-            out.push('[');
-            for value in list {
-                canonical(value, selection, out);
-                out.push(',');
+        Value::Array(entries) => {
+            out.push(b'[');
+            for entry in entries {
+                canonical(entry, reads, out);
+                out.push(b',');
             }
-            out.push(']');
+            out.push(b']');
         }
-        Value::String(text) => canonical_text(text, out),
-        scalar => out.push_str(&scalar.to_string()),
+        other => scalar(other, out),
     }
 }
 
-/// Writes a JSON string.
-fn canonical_text(text: &str, out: &mut String) {
-    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
-        out.push_str(&Value::from(text).to_string());
-    } else {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-    }
+fn scalar(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
+    // Text, numbers and truth values always encode, and memory takes every byte.
+    serde_json::to_writer(out, value).unwrap_or_default();
 }
 
 #[cfg(test)]

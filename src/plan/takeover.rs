@@ -113,31 +113,32 @@ pub fn trace(kind: &str, entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntr
     })
 }
 
-/// True if an entry owns fields of a spec or a status. Its set of fields may be text. Objects that one client writes have the same
-/// set, so the answers for some texts are remembered.
+/// True if an entry owns fields of a spec or a status. Its set of fields may be text. All objects that one client writes have the
+/// same set, so the results of the last texts are kept.
 fn holds(kind: &str, entry: &ManagedFieldsEntry) -> bool {
-    type Known = HashMap<(String, bool, String), bool>;
-    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    /// By kind, subresource and text.
+    type Results = HashMap<(String, Option<String>, String), bool>;
+    static RESULTS: LazyLock<Mutex<Results>> = LazyLock::new(Mutex::default);
     const ROOM: usize = 64;
-    let holds = |entry: &ManagedFieldsEntry| Part::ALL.into_iter().any(|part| part.held(kind, entry).is_some());
-    let Some(text) = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_str()) else { return holds(entry) };
-    if Part::ALL.iter().all(|part| !text.contains(part.field())) {
+    let holds_any = |entry: &ManagedFieldsEntry| Part::ALL.into_iter().any(|part| part.held(kind, entry).is_some());
+    let Some(text) = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_str()) else { return holds_any(entry) };
+    if !Part::ALL.iter().any(|part| text.contains(part.field())) {
         return false;
     }
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (kind.to_owned(), Part::Status.is_spoken_of_by(entry), text.to_owned());
-    if let Some(holds) = known().get(&key) {
-        return *holds;
+    let results = || RESULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (kind.to_owned(), entry.subresource.clone(), text.to_owned());
+    if let Some(result) = results().get(&key) {
+        return *result;
     }
     let mut unpacked = entry.clone();
     unpacked.fields_v1.iter_mut().for_each(diff::unpack);
-    let holds = holds(&unpacked);
-    let mut known = known();
-    if known.len() >= ROOM {
-        known.clear();
+    let result = holds_any(&unpacked);
+    let mut results = results();
+    if results.len() >= ROOM {
+        results.clear();
     }
-    known.insert(key, holds);
-    holds
+    results.insert(key, result);
+    result
 }
 
 /// Returns the cached form for an object without field managers. At our first apply, the server creates a manager that owns all
@@ -270,6 +271,26 @@ mod tests {
     #[allow(clippy::needless_pass_by_value)] // easier to read at the call
     fn in_runtime(paths: Value) -> Value {
         json!({ "f:template": { "f:spec": { "f:runtime": paths } } })
+    }
+
+    /// A status has the same field names as a spec, so the subresource decides.
+    #[test]
+    fn trace_of_text_is_that_of_the_tree_each_time() {
+        for fields in [
+            json!({ "f:spec": { "f:cityCode": {} } }),
+            json!({ "f:status": { "f:replicas": {} } }),
+            json!({ "f:spec": { "f:replicas": {} } }),
+            json!({ "f:spec": { "f:unknown": {} } }),
+            json!({ "f:metadata": { "f:labels": { "f:f:spec": {} } } }),
+        ] {
+            for subresource in [None, Some("status"), None, Some("scale"), Some("status")] {
+                let tree = entry("kubectl", "Update", subresource, fields.clone());
+                let text = entry("kubectl", "Update", subresource, fields.to_string().into());
+                assert_eq!(trace(WD, &text), trace(WD, &tree), "{subresource:?} {fields}");
+            }
+        }
+        let own = entry(ME, "Update", None, json!({ "f:spec": { "f:cityCode": {} } }).to_string().into());
+        assert_eq!(trace(WD, &own), None);
     }
 
     #[test]

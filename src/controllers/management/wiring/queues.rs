@@ -168,8 +168,8 @@ impl fmt::Display for PolicyKey {
 impl Key for PolicyKey {
     type Lane = Arc<str>;
 
-    /// Each deployment of the city causes several events, and each reconcile reads all deployments. A longer pause is dangerous: until
-    /// the policy names the clusters that Karmada has chosen, a lost label of a Cluster moves the city (`CityLabelLost`).
+    /// Each deployment of the city causes several events, and each reconcile reads all deployments. Keep it short: the pause delays
+    /// the guard of a new city too.
     const REST: Duration = Duration::from_millis(200);
 
     fn lane(&self) -> Arc<str> {
