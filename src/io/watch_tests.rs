@@ -270,3 +270,25 @@ async fn watch_restore_found_by_one_watch_lists_all_of_its_server_again() {
     assert_eq!(asked.lists.load(Ordering::SeqCst), 4, "once each");
     stop.cancel();
 }
+
+/// The event of our own write was decoded a second time, and then dropped.
+#[tokio::test]
+async fn watch_version_that_is_cached_is_not_decoded_again() {
+    static DECODED: AtomicUsize = AtomicUsize::new(0);
+    const CACHED_THEN_NEW: (&str, &str) = (
+        "200 OK",
+        r#"{"type":"MODIFIED","object":{"metadata":{"name":"late","uid":"u","resourceVersion":"50"}}}
+{"type":"ADDED","object":{"metadata":{"name":"new","uid":"n","resourceVersion":"51"}}}
+"#,
+    );
+    let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
+    let stop = CancellationToken::new();
+    let watch = watch(server(asked, LISTED_LATER, CACHED_THEN_NEW).await, store.clone(), &health);
+    let keep = |_| {
+        DECODED.fetch_add(1, Ordering::SeqCst);
+    };
+    Watch { keep, ..watch }.start(stop.clone());
+    until("the new one is there", || store.contains(&ObjectKey::new("", "new"))).await;
+    assert_eq!(DECODED.load(Ordering::SeqCst), 2, "the listed one, and the new one");
+    stop.cancel();
+}
