@@ -474,6 +474,23 @@ fn attempt_with_a_new_time_is_the_same_write() {
     assert!(transfer_requested(manager.after(PAUSE), &policy, false).is_some(), "a repetition would wait for an hour");
 }
 
+/// The second attempt at a write names another version of the object, and its conditions have another time.
+#[test]
+fn digests_of_two_attempts_are_the_same() {
+    let write = |version: &str, uid: &str, time: &str, spec: Value| {
+        let metadata = json!({ "name": "web", "uid": uid, "resourceVersion": version });
+        let conditions = json!([{ "type": "Ready", "lastTransitionTime": time }]);
+        json!({ "metadata": metadata, "spec": spec, "status": { "conditions": conditions } })
+    };
+    let first = write("1", "u", "1", json!({ "a": 1 }));
+    assert_eq!(digests(&first, true), digests(&write("2", "u", "2", json!({ "a": 1 })), true));
+    assert_eq!(digests(&first, false), digests(&write("2", "u", "1", json!({ "a": 1 })), false));
+    assert_ne!(digests(&first, false), digests(&write("1", "u", "2", json!({ "a": 1 })), false), "the source's time");
+    assert_ne!(digests(&first, true), digests(&write("1", "v", "1", json!({ "a": 1 })), true), "another object");
+    let hashed = |uid: &str| write("1", uid, "1", json!({ "controller": { "templateHash": "j1-0" } }));
+    assert_eq!(digests(&hashed("u"), true), digests(&hashed("v"), true), "an Instance that is recreated for its hash");
+}
+
 /// A condition that one manager clears and another one sets again has the same fields before and after each write. It was taken for
 /// a renewal, so that two managers of one cell wrote without end.
 #[test]

@@ -168,8 +168,8 @@ impl fmt::Display for PolicyKey {
 impl Key for PolicyKey {
     type Lane = Arc<str>;
 
-    /// Each deployment of the city causes several events, and each reconcile reads all deployments. Keep it short: the pause delays
-    /// the guard of a new city too.
+    /// Each deployment of the city causes several events, and each reconcile reads all deployments. The pause also delays the guard
+    /// of a city that has just been scheduled: with 5 s, a Cluster that lost its label lost its Instances (`it demo::`).
     const REST: Duration = Duration::from_millis(200);
 
     fn lane(&self) -> Arc<str> {
