@@ -95,6 +95,9 @@ fn transfer_that_does_not_arrive_is_brought_back_and_recorded_in_one_write() {
     assert!(plan(&unknown, NOW).steps.is_empty(), "nothing is known");
     let mut recalled = at(&["a"], true, None);
     recalled.instruction.is_draining = false;
+    let mut outdated = recalled.clone();
+    outdated.clusters.get_mut("a").unwrap().draining = true;
+    assert!(look(Some(&there), outdated, minutes(61)).is_empty(), "the drain does not know yet that it is back");
     let forgotten = written(Some(&there), &look(Some(&there), recalled, minutes(61)));
     assert!(annotation(&forgotten, annotation::DRAIN_FAILED).is_none() && forgotten.spec == there.spec);
 }

@@ -141,8 +141,9 @@ pub fn next(city: &City<'_>, now: Timestamp) -> Option<Drain> {
     let City { code: city, namespaces, clusters, before, timing, recalled } = *city;
     let mut look = Look { city, namespaces, clusters, timing, now, is_draining: true };
     let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
-    // Also the cluster that the last namespace has left a moment ago, until the namespace is known to have arrived.
-    let known = held.iter().copied().chain(look.under_way().map(|(_, of)| &of.route.from));
+    // One of these clusters may hold nothing at the moment: the last namespace has left it, or returns to it.
+    let between = look.between();
+    let known = held.into_iter().chain(&between);
     let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();
     look.is_draining = !from.is_empty();
     let recalled = from.iter().filter_map(|name| recalled.get(name)).max().copied();
@@ -150,8 +151,7 @@ pub fn next(city: &City<'_>, now: Timestamp) -> Option<Drain> {
     let failed = look.failed(recalled);
     let words: Vec<&str> = failed.values().map(|failure| failure.why.as_str()).collect();
     let words = (!words.is_empty()).then(|| words.join("; "));
-    let between = look.under_way().flat_map(|(_, of)| [of.route.from.clone(), of.route.to.clone()]).collect();
-    let mut next = Drain { from, recalled, between, has_failed: words.is_some(), ..Drain::default() };
+    let mut next = Drain { from, recalled, between: look.between(), has_failed: words.is_some(), ..Drain::default() };
     if !look.is_draining {
         // Only namespaces that are half-way go on, because none may stay on two clusters.
         next.home = before.and_then(|before| before.home.clone());
@@ -207,6 +207,11 @@ impl<'a> Look<'a> {
             let has_left = matches!(there.stage(), Stage::Moving | Stage::Returning);
             (has_left && !there.has_arrived(of, is_draining)).then_some((name, of))
         })
+    }
+
+    /// The clusters between which a namespace is.
+    fn between(&self) -> BTreeSet<String> {
+        self.under_way().flat_map(|(_, of)| [of.route.from.clone(), of.route.to.clone()]).collect()
     }
 
     /// The namespaces that do not move now: those that are not under way, and have no leave to go.

@@ -61,6 +61,25 @@ fn failed_drain_requested_again_is_tried_again() {
     assert_eq!(world.transfers(), ["n1>b"]);
 }
 
+/// The only namespace was on its way back, so nothing was on the drained cluster. The drain counted as recalled then. The policy,
+/// which saw the namespace return before the drain did, forgot the failure, and the namespace was sent to the same cluster again.
+#[test]
+fn failure_of_the_only_namespace_is_kept_while_it_returns() {
+    let mut world = World::new(&["n1"]);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.wait(10);
+    world.look();
+    world.look();
+    assert_eq!((world.transfers(), world.drain().state()), (vec!["n1>a".to_owned()], "failed"));
+    assert!(world.drain().from.contains("a") && world.waits().contains("did not arrive on b"), "{:?}", world.drain());
+    world.arrive("n1", "a", true);
+    world.follow();
+    assert!(world.namespaces["n1"].failed.contains_key("b"));
+    world.look();
+    assert!(world.transfers().is_empty(), "{:?}", world.transfers());
+}
+
 /// Runs minute by minute. Namespaces arrive at once, and run on `a` only. Returns the attempts on other clusters.
 fn pass(world: &mut World, minutes: usize) -> Vec<String> {
     let mut tried = Vec::new();

@@ -97,7 +97,8 @@ pub fn next(status: &PlacementStatus, context: &Context<'_>) -> Next {
         (Some(of), Stage::Returning) => context.returning(status, of),
         _ => context.begin(status, &failed),
     };
-    if transfer.is_none() && !context.instruction.is_draining {
+    // The instruction may be older than the status. A namespace that has just returned is on the cluster that is drained.
+    if transfer.is_none() && !context.instruction.is_draining && !context.is_on_leaving(status) {
         failed.clear();
     }
     Next { transfer, failed }
@@ -190,6 +191,11 @@ impl Context<'_> {
 
     fn is_able(&self, cluster: &str) -> Result<(), String> {
         is_able(self.clusters, cluster)
+    }
+
+    /// True if something is on a cluster that has to be empty.
+    fn is_on_leaving(&self, status: &PlacementStatus) -> bool {
+        status.on.keys().any(|name| self.clusters.get(name).is_some_and(ClusterFacts::is_leaving))
     }
 
     fn is_fit(&self, cluster: &str) -> bool {
