@@ -17,7 +17,7 @@ COPY .cargo/config.toml .cargo/config.toml
 COPY e2e/testbed/Cargo.toml e2e/testbed/Cargo.toml
 COPY cli/Cargo.toml cli/Cargo.toml
 RUN mkdir -p benches cli/src src tests/long e2e/testbed/src/bin \
- && for file in src/main cli/src/main benches/admission benches/cleanup benches/federation benches/memory tests/long/main \
+ && for file in src/main cli/src/main benches/admission benches/cell benches/cleanup benches/federation benches/memory tests/long/main \
       e2e/testbed/src/bin/testbed e2e/testbed/src/bin/demo; do \
       echo 'fn main() {}' > "$file.rs"; \
     done \

@@ -14,32 +14,31 @@ mod common;
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::PathBuf,
     process::Command,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use common::{count, create, deployment, manager, namespace, report, resource, wait};
+use common::{
+    count, create, deployment, manager,
+    measure::{Column, cpu, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
+    namespace, report, resource, wait,
+};
 use compute_operator::api::names::deployment_binding;
 use futures::{StreamExt, stream};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testbed::{Options, Testbed, audit::Audit, karmada::Flavour, operator::Operator, pki::User, process::Process};
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, sleep};
 
 /// Deployments created each second at the steady rate.
 const RATE: u64 = 20;
 /// Namespaces of the project that the deployments are in.
 const NAMESPACES: usize = 20;
-/// Objects for the raw limit of the API servers, and requests at a time.
-const RAW: (usize, usize) = (500, 32);
-/// Ticks of a process's time in a second. Linux has told programs 100 since 2.6.
-const TICKS: f64 = 100.0;
 /// Label that the rival reads the city from.
 const CITY: &str = "topology.datum.net/city-code";
 
@@ -74,6 +73,7 @@ impl Rival {
         }
     }
 
+    /// Returns the id of its process.
     fn pid(&self) -> u32 {
         match self {
             Self::Ours(operator) => operator.process.pid(),
@@ -81,32 +81,10 @@ impl Rival {
         }
     }
 
-    /// Returns the processor time of its process, in seconds.
-    fn cpu(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let after_name = stat.rsplit_once(") ").unwrap().1;
-        let ticks: u64 = after_name.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
-        ticks as f64 / TICKS
-    }
-
-    /// Returns its resident memory, in MiB.
-    fn resident(&self) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
-    }
-
-    /// Returns how many times each controller has looked at an object. Empty for a rival.
+    /// Returns the looks of its controllers. Empty for a rival.
     async fn looks(&self) -> BTreeMap<String, f64> {
         let Self::Ours(operator) = self else { return BTreeMap::new() };
-        let text = operator.metrics().await.unwrap();
-        let mut looks = BTreeMap::new();
-        for line in text.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total{")) {
-            let controller = line.split("controller=\"").nth(1).unwrap().split('"').next().unwrap();
-            let number: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
-            *looks.entry(controller.to_owned()).or_insert(0.0) += number;
-        }
-        looks
+        looks(operator).await
     }
 }
 
@@ -132,40 +110,23 @@ type Record = Arc<Mutex<Times>>;
 #[tokio::main]
 async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
-    let (paced, burst) = (numbers.next().unwrap_or(600), numbers.next().unwrap_or(1000));
+    let numbers = (numbers.next().unwrap_or(600), numbers.next().unwrap_or(1000));
     let peer = std::env::var_os("PEER").map(PathBuf::from);
-    let mut columns = vec![("here", run(None, paced, burst).await)];
+    let mut columns = vec![("here", run(None, numbers).await)];
     if let Some(peer) = &peer {
-        columns.push(("peer", run(Some(peer), paced, burst).await));
+        columns.push(("peer", run(Some(peer), numbers).await));
     }
-    print!("{:<62}", "");
-    for (name, _) in &columns {
-        print!("{name:>12}");
-    }
-    println!();
-    for (row, _) in &columns[0].1 {
-        print!("{row:<62}");
-        for (_, column) in &columns {
-            let value = column.iter().find(|(other, _)| other == row).map(|(_, value)| value);
-            print!("{:>12}", value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}")));
-        }
-        println!();
-    }
-    let all: serde_json::Map<String, Value> = columns
-        .into_iter()
-        .map(|(name, rows)| (name.to_owned(), rows.into_iter().map(|(row, value)| (row, json!(value))).collect()))
-        .collect();
-    println!("{}", Value::Object(all));
+    print(&columns);
 }
 
 /// Measures one operator on API servers of its own. Returns the rows of its column.
-async fn run(peer: Option<&PathBuf>, paced: usize, burst: usize) -> Vec<(String, f64)> {
+async fn run(peer: Option<&PathBuf>, (steady, burst): (usize, usize)) -> Column {
     let options =
         Options { cells: vec!["dfw".into()], provider: false, karmada: Flavour::StandIn, ..Options::default() };
     let mut bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
     bed.stop_stand_in();
     let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
-    let mut rows = Vec::new();
+    let mut rows = Column::new();
     let mut row = |name: &str, value: f64| rows.push((name.to_owned(), value));
     row("raw limit of the API server: deployments created per second", raw_limit(&hub).await);
     if peer.is_some() {
@@ -182,26 +143,22 @@ async fn run(peer: Option<&PathBuf>, paced: usize, burst: usize) -> Vec<(String,
 
     // The first deployment of each namespace brings its hub namespace and its policy. They are not counted.
     load(&project, &record, "first", NAMESPACES, None).await;
-    for (what, prefix, number, rate) in [("20 a second", "paced", paced, Some(RATE)), ("a burst", "burst", burst, None)]
+    for (what, prefix, number, rate) in
+        [("20 a second", "paced", steady, Some(RATE)), ("a burst", "burst", burst, None)]
     {
-        quiet(&bed).await;
-        let (marks, cpu, looks) =
-            ([Audit::mark(&bed.project), Audit::mark(&bed.hub)], rival.cpu(), rival.looks().await);
+        quiet(&[&bed.project, &bed.hub]).await;
+        let (marks, used, looks) =
+            ([Audit::mark(&bed.project), Audit::mark(&bed.hub)], cpu(rival.pid()), rival.looks().await);
         let began = Instant::now();
         let took = load(&project, &record, prefix, number, rate).await.duration_since(began);
-        quiet(&bed).await;
+        quiet(&[&bed.project, &bed.hub]).await;
         let each = |value: f64| value / number as f64;
-        row(&format!("{what}: milliseconds of processor time per deployment"), each(rival.cpu() - cpu) * 1e3);
+        row(&format!("{what}: milliseconds of processor time per deployment"), each(cpu(rival.pid()) - used) * 1e3);
         if rate.is_none() {
             row(&format!("{what}: deployments per second"), number as f64 / took.as_secs_f64());
         }
         latencies(&record, prefix, what, &mut row);
-        let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-        for (plane, mark) in ["project", "hub"].iter().zip(&marks) {
-            for request in mark.requests().unwrap() {
-                *kinds.entry(format!("{plane} {} {}", request.verb, request.resource)).or_default() += 1;
-            }
-        }
+        let kinds = requests(["project", "hub"].into_iter().zip(&marks));
         row(&format!("{what}: requests per deployment"), each(kinds.values().sum::<usize>() as f64));
         eprintln!("{what}: requests: {kinds:?}");
         for (controller, number_after) in rival.looks().await {
@@ -209,24 +166,24 @@ async fn run(peer: Option<&PathBuf>, paced: usize, burst: usize) -> Vec<(String,
             row(&format!("{what}: looks of {controller} per deployment"), each(number_after - before));
         }
     }
-    row("resident memory after both, MiB", rival.resident());
+    row("resident memory after both, MiB", resident(rival.pid()));
     let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
     if let Some(ready) = rival.restart(&bed).await {
         row("restart: seconds until it is ready", ready.as_secs_f64());
     }
     sleep(Duration::from_secs(10)).await;
-    row("restart: seconds of processor time in the first ten", rival.cpu());
+    row("restart: seconds of processor time in the first ten", cpu(rival.pid()));
     let writes = |audit: &Audit| {
         let all = audit.requests().unwrap();
         all.into_iter().filter(|request| !["get", "list"].contains(&&*request.verb)).count()
     };
     row("restart: writes", marks.iter().map(writes).sum::<usize>() as f64);
-    row("restart: resident memory, MiB", rival.resident());
-    let cpu = rival.cpu();
+    row("restart: resident memory, MiB", resident(rival.pid()));
+    let used = cpu(rival.pid());
     row("clean-up: seconds", clean_up(&project, &hub).await.as_secs_f64());
     row("clean-up: milliseconds of processor time per deployment", {
-        quiet(&bed).await;
-        (rival.cpu() - cpu) * 1e3 / (NAMESPACES + paced + burst) as f64
+        quiet(&[&bed.project, &bed.hub]).await;
+        (cpu(rival.pid()) - used) * 1e3 / (NAMESPACES + steady + burst) as f64
     });
     rows
 }
@@ -247,42 +204,18 @@ async fn may_do_everything(planes: &[&Client]) {
     }
 }
 
-/// Returns how many deployments an API server creates per second while nothing else runs.
-async fn raw_limit(plane: &Client) -> f64 {
-    let (number, at_once) = RAW;
-    create(plane, namespace("raw")).await;
-    let began = Instant::now();
-    let made = |n: usize| {
-        let mut object = deployment(&format!("raw-{n}"), &[]);
-        object["metadata"]["namespace"] = json!("raw");
-        object
-    };
-    stream::iter(0..number).for_each_concurrent(at_once, |n| create(plane, made(n))).await;
-    let took = began.elapsed();
-    let all: Api<DynamicObject> = Api::namespaced_with(plane.clone(), "raw", &resource("WorkloadDeployment"));
-    all.delete_collection(&DeleteParams::background(), &ListParams::default()).await.unwrap();
-    wait("the raw objects are gone", || async { count(plane, "WorkloadDeployment").await == 0 }).await;
-    number as f64 / took.as_secs_f64()
-}
-
 /// Creates deployments, at this rate or as fast as they are taken. Returns the time at which the last one arrived on the hub.
 async fn load(project: &Client, record: &Record, prefix: &str, number: usize, rate: Option<u64>) -> Instant {
-    let ticks = rate.map(|rate| interval(Duration::from_secs(1) / u32::try_from(rate).unwrap()));
-    let all = stream::unfold((0, ticks), async |(n, mut ticks)| {
-        if let Some(ticks) = &mut ticks {
-            ticks.tick().await;
-        }
-        (n < number).then_some((n, (n + 1, ticks)))
-    });
-    all.for_each_concurrent(16, |n| async move {
-        let name = format!("{prefix}-{n:06}");
-        let mut object = deployment(&name, &[]);
-        object["metadata"]["namespace"] = json!(format!("shop-{}", n % NAMESPACES));
-        object["metadata"]["labels"] = json!({ CITY: "dfw" });
-        record.lock().unwrap().created.insert(name, Instant::now());
-        create(project, object).await;
-    })
-    .await;
+    paced(number, rate)
+        .for_each_concurrent(16, |n| async move {
+            let name = format!("{prefix}-{n:06}");
+            let mut object = deployment(&name, &[]);
+            object["metadata"]["namespace"] = json!(format!("shop-{}", n % NAMESPACES));
+            object["metadata"]["labels"] = json!({ CITY: "dfw" });
+            record.lock().unwrap().created.insert(name, Instant::now());
+            create(project, object).await;
+        })
+        .await;
     let of_prefix = |times: &BTreeMap<String, Instant>| times.keys().filter(|name| name.starts_with(prefix)).count();
     wait("all have reported", || async {
         let times = record.lock().unwrap();
@@ -297,30 +230,12 @@ async fn load(project: &Client, record: &Record, prefix: &str, number: usize, ra
 /// Adds the latencies of a phase: to the hub, and of the report back to the project.
 fn latencies(record: &Record, prefix: &str, what: &str, row: &mut impl FnMut(&str, f64)) {
     let times = record.lock().unwrap();
-    let between = |from: &BTreeMap<String, Instant>, to: &BTreeMap<String, Instant>| {
-        let of_prefix = to.iter().filter(|(name, _)| name.starts_with(prefix));
-        let mut all: Vec<f64> = of_prefix.map(|(name, at)| at.duration_since(from[name]).as_secs_f64() * 1e3).collect();
-        all.sort_by(f64::total_cmp);
-        all
-    };
-    for (way, all) in [
-        ("to the hub", between(&times.created, &times.arrived)),
-        ("of a report to the project", between(&times.answered, &times.reported)),
+    for (way, from, to) in [
+        ("to the hub", &times.created, &times.arrived),
+        ("of a report to the project", &times.answered, &times.reported),
     ] {
-        for (name, percent) in [("p50", 50), ("p99", 99)] {
-            row(&format!("{what}: latency {way}, {name}, milliseconds"), all[all.len() * percent / 100]);
-        }
+        latency(&format!("{what}: latency {way}"), prefix, from, to, row);
     }
-}
-
-/// Waits until the operator has asked nothing for some seconds.
-async fn quiet(bed: &Testbed) {
-    wait("it is quiet", || async {
-        let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
-        sleep(Duration::from_secs(7)).await;
-        marks.iter().all(|mark| mark.requests().unwrap().is_empty())
-    })
-    .await;
 }
 
 /// Deletes all deployments of the project. Returns the time until both planes are clean.
@@ -340,36 +255,11 @@ async fn clean_up(project: &Client, hub: &Client) -> Duration {
     began.elapsed()
 }
 
-/// Calls `seen` for each deployment that a plane shows from now on, with true if it is new.
-async fn watch(plane: &Client, mut seen: impl FnMut(DynamicObject, bool) + Send + 'static) {
-    let all: Api<DynamicObject> = Api::all_with(plane.clone(), &resource("WorkloadDeployment"));
-    let from = all.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    tokio::spawn(async move {
-        let mut from = from;
-        loop {
-            let Ok(events) = all.watch(&WatchParams::default(), &from).await else {
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let mut events = Box::pin(events);
-            while let Some(Ok(event)) = events.next().await {
-                let (object, is_new) = match event {
-                    WatchEvent::Added(object) => (object, true),
-                    WatchEvent::Modified(object) => (object, false),
-                    _ => continue,
-                };
-                from = object.resource_version().unwrap();
-                seen(object, is_new);
-            }
-        }
-    });
-}
-
 /// Answers each copy as Karmada and a cell do.
 async fn answer(hub: &Client, record: &Record) {
     let (send, copies) = answers(hub.clone(), record.clone());
     let record = record.clone();
-    watch(hub, move |copy, is_new| {
+    watch(hub, "WorkloadDeployment", move |copy, is_new| {
         if is_new {
             record.lock().unwrap().arrived.insert(copy.name_any(), Instant::now());
             let _ = send.send(copy);
@@ -437,7 +327,7 @@ async fn deliver(hub: &Client, copy: &DynamicObject) {
 /// Notes when the project shows the report of a deployment's cell.
 async fn follow(project: &Client, record: &Record) {
     let record = record.clone();
-    watch(project, move |deployment, _| {
+    watch(project, "WorkloadDeployment", move |deployment, _| {
         if deployment.data["status"]["readyReplicas"] == 2 {
             record.lock().unwrap().reported.entry(deployment.name_any()).or_insert_with(Instant::now);
         }

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod made;
+pub mod measure;
 
 use std::{fs, path::Path, time::Duration};
 
@@ -135,7 +136,8 @@ pub fn report() -> Value {
 
 pub fn resource(kind: &str) -> ApiResource {
     let (group, version) = match kind {
-        "WorkloadDeployment" => ("compute.datumapis.com", "v1alpha"),
+        "WorkloadDeployment" | "Instance" => ("compute.datumapis.com", "v1alpha"),
+        "ResourceClaim" => ("quota.miloapis.com", "v1alpha1"),
         "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
         _ => ("", "v1"),
     };

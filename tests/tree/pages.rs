@@ -124,6 +124,7 @@ const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
 const RUN: [(&str, By); 54] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
+    ("cargo bench --bench cell", Hand("Cargo.toml", "name = \"cell\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench federation", Hand("Cargo.toml", "name = \"federation\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),

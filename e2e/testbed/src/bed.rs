@@ -277,6 +277,11 @@ impl Testbed {
         self.stand_in = None;
     }
 
+    /// Stops the stand-ins for networks and quota without a replacement.
+    pub fn stop_neighbours(&mut self) {
+        self.neighbours.clear();
+    }
+
     /// Restarts the stand-in for Karmada without its memory (fact 56).
     pub async fn restart_stand_in(&mut self) -> Result<()> {
         self.stand_in = None;
