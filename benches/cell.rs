@@ -20,7 +20,7 @@ use std::{
 };
 
 use common::{
-    count, create, deployment,
+    count, create, created, deployment,
     measure::{Column, cpu, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
     namespace, resource, wait,
 };

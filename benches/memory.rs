@@ -1,11 +1,12 @@
 //! Measures the memory of the manager with many unrelated objects, and during copying.
 //!
-//! `cargo bench --bench memory [-- <unrelated objects> <deployments>]` prints one line per situation, with the resident memory of
-//! the manager and its peak. It uses real API servers. The situations are:
+//! `cargo bench --bench memory [-- <unrelated objects> <deployments> <projects>]` prints one line per situation, with the resident
+//! memory of the manager and its peak. It uses real API servers. The situations are:
 //! - the manager with unrelated ConfigMaps and Secrets of 1 KiB each, in the project and on the hub (default 100,000, half of
 //!   each kind)
 //! - the manager restarted with deployments with a reported status (default 10,000), with the memory of one deployment, its
 //!   copy and its binding
+//! - the manager of this many projects without objects (default 0: left out), with its connections and its processor time at rest
 //!
 //! It also measures scrapes. First it encodes the metrics of a cell with 200 namespaces and 10,000 deployments. Later it measures
 //! a scrape of the manager with its deployments, as Prometheus does it, and `kubectl compute trace` of one of them.
@@ -17,7 +18,7 @@ mod common;
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
-use common::{count, create, deployment, made::Made, manager, memory, namespace, resource, secret, wait};
+use common::{count, create, deployment, made::Made, manager, measure::cpu, memory, namespace, resource, secret, wait};
 use compute_operator::metrics::Metrics;
 use futures::{StreamExt, stream};
 use kube::{
@@ -25,7 +26,7 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, karmada::Flavour, operator::Operator};
+use testbed::{Options, Testbed, bed::announce, karmada::Flavour, operator::Operator};
 use tokio::time::{Instant, sleep};
 
 /// Deployments of the last situation, and the Secrets of 64 KiB that each refers to.
@@ -87,6 +88,13 @@ async fn main() -> ExitCode {
 async fn measure(over: &mut Over) {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
     let (unrelated, deployments) = (numbers.next().unwrap_or(100_000), numbers.next().unwrap_or(10_000));
+    let projects = numbers.next().unwrap_or(0);
+    if projects > 0 {
+        idle_projects(projects).await;
+    }
+    if deployments == 0 {
+        return;
+    }
     over.scrape("a cell with 10,000 deployments", scrape());
     let options =
         Options { cells: vec!["dfw".into()], provider: false, karmada: Flavour::StandIn, ..Options::default() };
@@ -152,6 +160,50 @@ async fn measure(over: &mut Over) {
     let operator = manager(&bed).await;
     sleep(Duration::from_secs(20)).await;
     settle(&operator, "the same, started anew").await;
+}
+
+/// Measures the manager of this many projects without objects. All of them are one API server behind the stand-in for Milo.
+async fn idle_projects(projects: usize) {
+    let options = Options {
+        cells: vec!["dfw".into()],
+        provider: false,
+        karmada: Flavour::StandIn,
+        projects: vec!["project-0".into()],
+        ..Options::default()
+    };
+    let bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
+    let (plane, milo) = (bed.project.client().await.unwrap(), bed.milo.as_ref().unwrap());
+    println!("{:<58} {:>9} {:>9}", "", "resident", "peak");
+    let operator = manager(&bed).await;
+    let one = settle(&operator, "one project without objects").await;
+    drop(operator);
+    for n in 1..projects {
+        let name = format!("project-{n}");
+        milo.add(&name, &bed.project).await.unwrap();
+        announce(&plane, &name).await.unwrap();
+    }
+    let began = Instant::now();
+    let operator = manager(&bed).await;
+    let engaged = || async {
+        let text = operator.metrics().await.unwrap();
+        text.lines().any(|line| line.starts_with("compute_projects_engaged") && line.ends_with(&format!(" {projects}")))
+    };
+    wait("all projects are served", engaged).await;
+    println!("{projects} projects are served {:.1} s after the start", began.elapsed().as_secs_f64());
+    let all = settle(&operator, &format!("{projects} projects without objects")).await;
+    let pid = operator.process.pid();
+    let sockets = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter(|file| {
+        let target = file.as_ref().ok().and_then(|file| std::fs::read_link(file.path()).ok());
+        target.is_some_and(|target| target.to_string_lossy().starts_with("socket:"))
+    });
+    println!(
+        "that is {} KiB for each project; {} sockets in all",
+        (all - one) / (projects - 1).max(1),
+        sockets.count()
+    );
+    let used = cpu(pid);
+    sleep(Duration::from_mins(1)).await;
+    println!("at rest it takes {:.2} s of processor time in a minute", cpu(pid) - used);
 }
 
 /// Prints and returns the time of encoding the metrics of a cell with 200 namespaces of 50 deployments each, in milliseconds.

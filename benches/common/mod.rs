@@ -55,12 +55,17 @@ pub async fn count(client: &Client, kind: &str) -> usize {
 
 /// Creates one object.
 pub async fn create(client: &Client, object: Value) {
+    created(client, object).await;
+}
+
+/// Creates one object, and returns it.
+pub async fn created(client: &Client, object: Value) -> DynamicObject {
     let kind = object["kind"].as_str().unwrap().to_owned();
     let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource(&kind)),
         None => Api::all_with(client.clone(), &resource(&kind)),
     };
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
 }
 
 pub fn namespace(name: &str) -> Value {
