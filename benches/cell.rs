@@ -182,9 +182,8 @@ async fn load(
             object["metadata"]["namespace"] = json!(hub_namespace(n % NAMESPACES));
             object["metadata"]["labels"] = json!({ label::UPSTREAM_NAMESPACE: format!("shop-{}", n % NAMESPACES) });
             object["spec"]["scaleSettings"]["minReplicas"] = json!(instances);
-            create(&planes.hub, object.clone()).await;
-            object["metadata"]["annotations"] =
-                json!({ annotation::TEMPLATE_UID: "00000000-0000-0000-0000-000000000002" });
+            let on_hub = created(&planes.hub, object.clone()).await;
+            object["metadata"]["annotations"] = json!({ annotation::TEMPLATE_UID: on_hub.uid() });
             for ordinal in 0..instances {
                 record.lock().unwrap().asked.insert(format!("{name}-{ordinal}"), Instant::now());
             }
