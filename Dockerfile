@@ -1,11 +1,13 @@
 # syntax=docker/dockerfile:1
-# Static and non-root; nothing in it but the binary and the public certificate authorities. No step names a processor, and Rust's
-# image is there for amd64 and arm64: `docker buildx build --platform linux/amd64,linux/arm64` makes both, each compiled by a
-# compiler of its own platform (on a builder of that platform, else emulated, which takes far longer).
-# Compiler and release of Alpine are named. No digest is: none could be asked for where this was written. Packages are those that
-# the release has when the image is built, for Alpine keeps no older ones. The binary is the same, byte for byte, whenever the same
-# sources are compiled by the same packages, and names no folder of whoever did; so are the layers where BuildKit is told which time
-# to write, `--build-arg SOURCE_DATE_EPOCH=... --output type=image,rewrite-timestamp=true`.
+# A static binary, run as non-root. The image contains only the binary and the public certificate authorities.
+#
+# No step names a processor, and Rust's image exists for amd64 and arm64. Each platform compiles with its own compiler. `release/image`
+# builds one platform on a machine of that platform. Under emulation, the build takes an hour or more.
+#
+# The versions of the compiler and of Alpine are fixed. Digests are not. Packages are those that the Alpine release has at build time,
+# because Alpine keeps no older ones. The same sources and packages give the same binary, byte for byte. The binary contains no path of
+# the builder. Layers are the same too, with `--build-arg SOURCE_DATE_EPOCH=... --output type=image,rewrite-timestamp=true`. The index
+# is the same only with `--provenance=false`.
 FROM rust:1.95.0-alpine3.23 AS build
 RUN apk add --no-cache build-base ca-certificates cmake linux-headers perl
 WORKDIR /src

@@ -5,8 +5,11 @@
 # Pinned versions. The node image is that of the kind release.
 KIND_VERSION=v0.32.0
 NODE_IMAGE=kindest/node:v1.36.1@sha256:3489c7674813ba5d8b1a9977baea8a6e553784dab7b84759d1014dbd78f7ebd5
+HELM_VERSION=v3.21.4
 KARMADA_VERSION=v1.18.2
 KARMADA_CHART="https://github.com/karmada-io/karmada/releases/download/$KARMADA_VERSION/karmada-chart-$KARMADA_VERSION.tgz"
+# The suites use `kubectl wait --for=create`.
+KUBECTL_AT_LEAST=1.31
 
 # Clusters: the hub's Karmada and the project's control plane share the first one.
 CONTROL_PLANE=compute-control-plane
@@ -24,6 +27,14 @@ say() {
   printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2
 }
 
+# Lists of paths, such as KUBECONFIG, cannot contain a path with a colon. chainsaw also splits the paths of clusters at `=`.
+case $ROOT in
+  *[=:]*)
+    say "the path $ROOT contains = or :, which kubectl and chainsaw cannot read; move the checkout"
+    exit 3
+    ;;
+esac
+
 # Fails with the names of the missing programs.
 need() {
   local program missing=()
@@ -32,6 +43,17 @@ need() {
   done
   if [ ${#missing[@]} -gt 0 ]; then
     say "missing: ${missing[*]}; e2e/README.md says where each comes from"
+    exit 3
+  fi
+}
+
+# Fails if kubectl is too old.
+need_kubectl() {
+  need kubectl
+  local version
+  version=$(kubectl version --client --output json | sed -n 's/.*"gitVersion": *"v\([0-9]*\.[0-9]*\).*/\1/p')
+  if [ "$(printf '%s\n' "$KUBECTL_AT_LEAST" "$version" | sort --version-sort | head -n 1)" != "$KUBECTL_AT_LEAST" ]; then
+    say "kubectl is $version; the suites need $KUBECTL_AT_LEAST or newer"
     exit 3
   fi
 }

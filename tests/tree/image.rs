@@ -189,3 +189,20 @@ fn image_holds_binary_and_authorities_and_runs_as_non_root() {
     );
     assert_eq!(pod["securityContext"]["runAsUser"], 65532);
 }
+
+/// Without these, jemalloc's build reads the processor and the kernel of the machine that compiles it.
+#[test]
+fn allocator_is_configured_alike_on_every_machine() {
+    let config = fs::read_to_string(root().join(".cargo/config.toml")).unwrap();
+    let deny = fs::read_to_string(root().join("deny.toml")).unwrap();
+    let targets = deny.split("targets = [").nth(1).unwrap().split(']').next().unwrap();
+    let targets: Vec<String> =
+        targets.split('"').skip(1).step_by(2).map(|t| t.to_uppercase().replace('-', "_")).collect();
+    assert_eq!(targets.len(), 4, "{targets:?}");
+    for target in targets {
+        let (what, bits) = if target.starts_with("X86_64_") { ("LG_VADDR", 48) } else { ("LG_PAGE", 16) };
+        let line = format!("\n{target}_JEMALLOC_SYS_WITH_{what} = \"{bits}\"\n");
+        assert!(config.contains(&line), ".cargo/config.toml has no line {line}");
+    }
+    assert!(config.contains("\nJEMALLOC_SYS_WITH_LG_HUGEPAGE = \"21\"\n"));
+}

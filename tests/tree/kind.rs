@@ -19,17 +19,23 @@ use super::{executable, root, skipping::skipped};
 
 /// Stand-in for a program that the scripts start. It records its arguments (for `kubectl apply` also the input, and for
 /// `kubectl compute` the kubeconfigs and whether its folder is on the PATH) and answers what the scripts need to continue. It fails
-/// at call number `FAIL_AT`, and at each call that contains `FAIL_ON`.
+/// at call number `FAIL_AT`, and at each call that contains `FAIL_ON`. `EXISTING` are clusters that exist, `MEMBER` is a Cluster that
+/// has joined Karmada, and `PASSED` is the number of suites that chainsaw runs each time.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 name=$(basename "$0")
 said=$(printf '%s ' "$name" "$@")
 case "$said" in 'openssl '*) for file in "$@"; do case $file in *.crt | *.key) echo "made by $name" > "$file" ;; esac; done ;; esac
 case "$said" in *'--filename - ') given=$(cat); said+="<< $(printf %s "$given" | tr '\n' ' ')" ;; esac
 case "$said" in 'kubectl compute '*) said+="<< $KUBECONFIG, ${PATH%%:*}" ;; esac
+case "$said" in 'docker build '*) said+="<< ${BUILDX_BUILDER-none}, ${BUILDX_NO_DEFAULT_ATTESTATIONS-}" ;; esac
 printf '%s\n' "$said" >> "$CALLS"
 [ "$(wc -l < "$CALLS")" != "${FAIL_AT:-0}" ] || exit 7
 case "$said" in *"${FAIL_ON:-nothing that is called}"*) exit 7 ;; esac
 case "$said" in
+  'kubectl version '*) printf '{\n  "clientVersion": {\n    "gitVersion": "%s"\n  }\n}\n' "${KUBECTL:-v1.36.3}" ;;
+  'kind get clusters '*) printf %s "${EXISTING-}" ;;
+  'chainsaw '*) printf 'Tests Summary...\n- Passed  tests %s\n- Failed  tests 0\n' "${PASSED-1}" ;;
+  *"get cluster ${MEMBER-none} "*) echo "cluster.cluster.karmada.io/$MEMBER" ;;
   *'inspect --format'*compute-control-plane-control-plane*) echo 172.18.0.2 ;;
   *'inspect --format'*dfw*) echo 172.18.0.3 ;;
   *'inspect --format'*ord*) echo 172.18.0.4 ;;
@@ -48,16 +54,24 @@ esac
 /// A copy of the scripts with stand-ins, in a temporary folder.
 struct Stage(PathBuf);
 
+/// Scripts and files of `e2e/kind` that a stage has.
+const SCRIPTS: [&str; 7] = ["settings.sh", "up", "run", "down", "logs", "tools", "project-in-cell.yaml"];
+
 impl Stage {
     fn new() -> Self {
-        let stage = Self(std::env::temp_dir().join(format!("kind-{:016x}", fastrand::u64(..))));
+        Self::at(&format!("kind-{:016x}", fastrand::u64(..)))
+    }
+
+    /// A stage in a temporary folder of this name.
+    fn at(name: &str) -> Self {
+        let stage = Self(std::env::temp_dir().join(name));
         let (bin, kind) = (stage.0.join("bin"), stage.0.join("e2e/kind"));
         fs::create_dir_all(&bin).unwrap();
         fs::create_dir_all(&kind).unwrap();
         for program in ["docker", "kind", "kubectl", "helm", "karmadactl", "openssl", "chainsaw", "cargo"] {
             executable(&bin.join(program), STAND_IN);
         }
-        for script in ["settings.sh", "up", "run", "down", "project-in-cell.yaml"] {
+        for script in SCRIPTS {
             executable(&kind.join(script), &fs::read_to_string(root().join("e2e/kind").join(script)).unwrap());
         }
         stage
@@ -65,17 +79,19 @@ impl Stage {
 
     /// Runs a script from `/`. The call with number `fail_at` fails, unless that is 0.
     fn run(&self, script: &str, fail_at: usize) -> (Output, Vec<String>) {
-        self.run_failing(script, ("FAIL_AT", &fail_at.to_string()))
+        self.run_with(script, &[], &[("FAIL_AT", &fail_at.to_string())])
     }
 
-    fn run_failing(&self, script: &str, (at_or_on, which): (&str, &str)) -> (Output, Vec<String>) {
+    /// Runs a script from `/`, with arguments and variables.
+    fn run_with(&self, script: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
         let calls = self.0.join("calls");
         fs::write(&calls, "").unwrap();
         let out = Command::new(self.0.join("e2e/kind").join(script))
             .current_dir("/")
             .env("PATH", format!("{}:{}", self.0.join("bin").display(), std::env::var("PATH").unwrap()))
             .env("CALLS", &calls)
-            .env(at_or_on, which)
+            .args(arguments)
+            .envs(variables.iter().copied())
             .output()
             .unwrap();
         let stage = self.0.display().to_string();
@@ -91,12 +107,14 @@ impl Drop for Stage {
 }
 
 /// The calls of `up`. Each entry is the beginning of a call and a part of it.
-const UP: [(&str, &str); 48] = [
+const UP: [(&str, &str); 53] = [
+    ("kubectl version --client", ""),
     ("cargo build --locked --release --package kubectl-compute --target-dir target", ""),
+    ("kind get clusters", ""),
     ("kind create cluster --name compute-control-plane ", "--config e2e/kind/control-plane.yaml"),
     ("kind create cluster --name compute-pop-dfw ", "--kubeconfig pop-dfw.yaml"),
     ("kind create cluster --name compute-pop-ord ", "--kubeconfig pop-ord.yaml"),
-    ("docker build --tag compute-operator:e2e", ""),
+    ("docker build --tag compute-operator:e2e", "<< none, 1"),
     ("kind load docker-image compute-operator:e2e --name compute-control-plane", ""),
     ("kind load docker-image compute-operator:e2e --name compute-pop-dfw", ""),
     ("kind load docker-image compute-operator:e2e --name compute-pop-ord", ""),
@@ -105,9 +123,12 @@ const UP: [(&str, &str); 48] = [
     ("kubectl --kubeconfig control-plane.yaml ", "get secret karmada-kubeconfig"),
     ("kubectl --kubeconfig karmada.yaml config view ", ""),
     ("kubectl --kubeconfig karmada.yaml config set-cluster karmada-apiserver ", "--server=https://127.0.0.1:32443"),
+    ("kubectl --kubeconfig karmada.yaml wait --for=condition=Available apiservice/v1alpha1.cluster.karmada.io", ""),
+    ("kubectl --kubeconfig karmada.yaml get cluster pop-dfw --ignore-not-found", ""),
     ("karmadactl join pop-dfw ", "--kubeconfig karmada.yaml --cluster-kubeconfig pop-dfw.yaml"),
     ("docker inspect ", "compute-pop-dfw-control-plane"),
     ("kubectl --kubeconfig karmada.yaml patch cluster pop-dfw ", "https://172.18.0.3:6443"),
+    ("kubectl --kubeconfig karmada.yaml get cluster pop-ord --ignore-not-found", ""),
     ("karmadactl join pop-ord ", "--kubeconfig karmada.yaml --cluster-kubeconfig pop-ord.yaml"),
     ("docker inspect ", "compute-pop-ord-control-plane"),
     ("kubectl --kubeconfig karmada.yaml patch cluster pop-ord ", "https://172.18.0.4:6443"),
@@ -156,8 +177,11 @@ const QUOTA: &str = "name: compute-quota-credentials   namespace: compute-system
 #[test]
 fn kind_up_runs_its_steps_in_order() {
     let stage = Stage::new();
-    let (out, calls) = stage.run("up", 0);
+    let logs = stage.0.join("tmp/e2e/logs");
+    fs::create_dir_all(&logs).unwrap();
+    let (out, calls) = stage.run_with("up", &[], &[("BUILDX_BUILDER", "container")]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(!logs.exists(), "logs of an earlier run");
     for (nth, call) in calls.iter().enumerate() {
         let (begins, holds) = UP.get(nth).unwrap_or_else(|| panic!("one more: {call}"));
         assert!(call.starts_with(begins) && call.contains(holds), "step {nth}: {call}\nis not {begins}…{holds}");
@@ -238,6 +262,55 @@ fn kind_up_missing_program_is_named_before_the_first_step() {
     assert!(calls.is_empty(), "{calls:?}");
 }
 
+/// Karmada refuses a member that has joined, and kind refuses a cluster that exists.
+#[test]
+fn kind_up_repeated_keeps_existing_clusters_and_members() {
+    let existing = [("EXISTING", "compute-control-plane\ncompute-pop-dfw\n"), ("MEMBER", "pop-dfw")];
+    let (out, calls) = Stage::new().run_with("up", &[], &existing);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let with = |begins: &str| -> Vec<&str> { calls.iter().filter_map(|call| call.strip_prefix(begins)).collect() };
+    assert_eq!(
+        with("kind export kubeconfig --name "),
+        ["compute-control-plane --kubeconfig control-plane.yaml", "compute-pop-dfw --kubeconfig pop-dfw.yaml"]
+    );
+    let created = with("kind create cluster --name ");
+    assert!(created.len() == 1 && created[0].starts_with("compute-pop-ord "), "{created:?}");
+    let joined = with("karmadactl join ");
+    assert!(joined.len() == 1 && joined[0].starts_with("pop-ord "), "{joined:?}");
+    assert_eq!(calls.len(), UP.len() - 1, "every other step is repeated");
+}
+
+#[test]
+fn kind_scripts_refuse_an_old_kubectl_and_an_unreadable_path() {
+    let stage = Stage::new();
+    for (version, code) in [("v1.30.14", 3), ("v1.9.0", 3), ("unknown", 3), ("v1.31.0", 0), ("v2.0.1-eks", 0)] {
+        for script in ["up", "run"] {
+            let (out, calls) = stage.run_with(script, &[], &[("KUBECTL", version)]);
+            assert_eq!(out.status.code(), Some(code), "{script} {version}: {calls:#?}");
+            assert_eq!(calls.len() == 1, code == 3, "{script} {version}: {calls:#?}");
+        }
+    }
+    for name in ["kind=of", "kind:of"] {
+        let (out, calls) = Stage::at(&format!("{name}-{:016x}", fastrand::u64(..))).run("down", 0);
+        assert_eq!((out.status.code(), calls), (Some(3), vec![]));
+        assert!(String::from_utf8_lossy(&out.stderr).contains("contains = or :"));
+    }
+}
+
+/// `--set certs.auto.hosts[N]` adds a host only if N is the number of hosts in the file. A smaller N replaces one.
+#[test]
+fn karmada_values_keep_every_host_and_the_job_that_helm_waits_for() {
+    let text = fs::read_to_string(root().join("e2e/kind/karmada-values.yaml")).unwrap();
+    let [values] = &testbed::manifests::documents(&text).unwrap()[..] else { panic!("one document") };
+    let hosts = values["certs"]["auto"]["hosts"].as_array().unwrap().len();
+    let up = fs::read_to_string(root().join("e2e/kind/up")).unwrap();
+    assert!(up.contains(&format!("--set \"certs.auto.hosts[{hosts}]=")), "{hosts} hosts are in the file");
+    let kept = values["staticResourceJob"]["ttlSecondsAfterFinished"].as_u64().unwrap();
+    let (_, waits) = up.split_once("--wait --timeout ").unwrap();
+    let minutes: u64 = waits.split('m').next().unwrap().parse().unwrap();
+    assert!(kept > minutes * 60, "the Job is removed after {kept} s, and helm waits {minutes} minutes");
+}
+
 /// Returns the calls with which `run` switches the cells to an overlay.
 fn cells_are_brought_to(overlay: &str) -> Vec<String> {
     let to = |city: &str, call: &str| format!("kubectl --kubeconfig pop-{city}.yaml {call}");
@@ -259,6 +332,7 @@ fn of_run() -> Vec<String> {
     let project = "kubectl --kubeconfig control-plane.yaml";
     let suite = |name: &str| vec![format!("chainsaw test e2e/suites/{name} {clusters}")];
     [
+        vec!["kubectl version --client".to_owned()],
         vec![format!("chainsaw test e2e/suites --selector=environment!=gated {clusters}")],
         cells_are_brought_to("cell-quota"),
         suite("quota"),
@@ -283,8 +357,12 @@ const ENDS: &str = "kubectl --kubeconfig control-plane.yaml delete validatingweb
 
 #[test]
 fn kind_run_executes_its_steps_in_order() {
-    let (out, calls) = Stage::new().run("run", 0);
+    let stage = Stage::new();
+    let logs = stage.0.join("tmp/e2e/logs");
+    fs::create_dir_all(&logs).unwrap();
+    let (out, calls) = stage.run("run", 0);
     assert!(out.status.success(), "{calls:?}");
+    assert!(!logs.exists(), "logs of an earlier run");
     let expected = of_run();
     for (call, begins) in calls.iter().zip(&expected) {
         assert!(call.starts_with(begins), "{call}\nis not {begins}");
@@ -311,7 +389,7 @@ fn overlay_of<'a>(city: &str, calls: &'a [String]) -> Option<&'a str> {
 fn kind_run_failing_step_restores_the_cells() {
     let (stage, steps) = (Stage::new(), of_run());
     let asked = steps.iter().position(|step| step.contains("<< clientConfig:")).unwrap() + 1;
-    for fail_at in 2..=steps.len() {
+    for fail_at in 3..=steps.len() {
         let (out, calls) = stage.run("run", fail_at);
         assert!(!out.status.success(), "step {fail_at} fails, and the script succeeds: {calls:#?}");
         assert_eq!(calls.iter().any(|call| call.starts_with(ENDS)), fail_at >= asked, "{fail_at}: {calls:#?}");
@@ -322,7 +400,7 @@ fn kind_run_failing_step_restores_the_cells() {
     // If a suite fails, the script collects the logs before it switches the cells back.
     for suite in ["quota", "networks"] {
         let fails = format!("chainsaw test e2e/suites/{suite} ");
-        let (out, calls) = stage.run_failing("run", ("FAIL_ON", &fails));
+        let (out, calls) = stage.run_with("run", &[], &[("FAIL_ON", &fails)]);
         assert_eq!(out.status.code(), Some(1));
         let place = |part: &str| calls.iter().rposition(|call| call.contains(part)).unwrap();
         assert!(place(&fails) < place("logs deployment/compute-manager"), "{calls:#?}");
@@ -330,7 +408,7 @@ fn kind_run_failing_step_restores_the_cells() {
         assert!(!calls.iter().any(|call| call.contains("e2e/suites/admission")), "{calls:#?}");
     }
     // If one cell cannot be switched back, the other one still is.
-    let (out, calls) = stage.run_failing("run", ("FAIL_ON", "pop-dfw.yaml apply "));
+    let (out, calls) = stage.run_with("run", &[], &[("FAIL_ON", "pop-dfw.yaml apply ")]);
     assert!(!out.status.success());
     assert_eq!(overlay_of("ord", &calls), Some("cell"), "{calls:#?}");
 }
@@ -338,7 +416,7 @@ fn kind_run_failing_step_restores_the_cells() {
 #[test]
 fn kind_run_failing_suite_dumps_state_and_down_deletes_all() {
     let stage = Stage::new();
-    let (out, calls) = stage.run("run", 1);
+    let (out, calls) = stage.run("run", 2);
     assert_eq!(out.status.code(), Some(1));
     for plane in ["control-plane", "karmada", "pop-dfw", "pop-ord"] {
         assert!(
@@ -362,6 +440,113 @@ fn kind_run_failing_suite_dumps_state_and_down_deletes_all() {
     }
 }
 
+/// chainsaw ends with 0 if it finds no suite, as for a folder that was renamed.
+#[test]
+fn kind_run_without_a_suite_fails() {
+    let stage = Stage::new();
+    let (out, calls) = stage.run_with("run", &[], &[("PASSED", "0")]);
+    assert_eq!((out.status.code(), calls.len()), (Some(1), 2), "{calls:#?}");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("chainsaw ran no suite of: e2e/suites"));
+    // Arguments may select a suite of one call alone. A selection of no suite in any call is an error.
+    let (out, calls) = stage.run_with("run", &["--include-test-regex", "typo"], &[("PASSED", "0")]);
+    assert_eq!((out.status.code(), calls.len()), (Some(1), of_run().len()), "{calls:#?}");
+    assert!(calls.iter().filter(|call| call.ends_with(" --include-test-regex typo")).count() == 4, "{calls:#?}");
+    let (out, _) = stage.run_with("run", &["--include-test-regex", "quota"], &[("PASSED", "1")]);
+    assert!(out.status.success());
+    // The reader shows what chainsaw prints.
+    assert!(String::from_utf8_lossy(&out.stderr).contains("- Passed  tests 1"));
+}
+
+#[test]
+fn kind_logs_exports_existing_clusters_only() {
+    let stage = Stage::new();
+    let existing =
+        [("EXISTING", "compute-pop-ord\ncompute-control-plane\nother\n"), ("FAIL_ON", "control-plane --name")];
+    let (out, calls) = stage.run_with("logs", &[], &existing);
+    assert!(!out.status.success());
+    assert_eq!(calls[0], "kind get clusters");
+    assert_eq!(
+        calls[1..],
+        [
+            "kind export logs /tmp/e2e/logs/kind/compute-control-plane --name compute-control-plane",
+            "kind export logs /tmp/e2e/logs/kind/compute-pop-ord --name compute-pop-ord",
+        ]
+    );
+}
+
+/// A stand-in for curl. It serves the files in `SERVED`, and their checksums. The checksum of the file `WRONG` is wrong.
+const CURL: &str = r#"#!/usr/bin/env bash
+url=${*: -1}
+printf 'curl %s\n' "$url" >> "$CALLS"
+file=${url##*/}
+while [ $# -gt 1 ]; do
+  if [ "$1" = --output ]; then cp "$SERVED/$file" "$2"; exit; fi
+  shift
+done
+file=${file%.sha256*}
+if [ "$file" = "${WRONG-}" ]; then printf '%064d' 0; else (cd "$SERVED" && sha256sum "$file"); fi
+"#;
+
+#[test]
+fn kind_tools_are_installed_after_their_checksums_are_compared() {
+    let stage = Stage::new();
+    executable(&stage.0.join("bin/curl"), CURL);
+    let served = stage.0.join("served");
+    let settings = fs::read_to_string(root().join("e2e/kind/settings.sh")).unwrap();
+    let pinned = |name: &str| settings.lines().find_map(|line| line.strip_prefix(&format!("{name}="))).unwrap();
+    let (kind, helm, karmada) = (pinned("KIND_VERSION"), pinned("HELM_VERSION"), pinned("KARMADA_VERSION"));
+    let script = format!(
+        "mkdir -p '{0}' && cd '{0}' && touch LICENSE karmadactl
+         for arch in amd64 arm64; do
+           echo kind > kind-linux-$arch && mkdir -p linux-$arch && touch linux-$arch/helm linux-$arch/README.md
+           tar -czf karmadactl-linux-$arch.tgz LICENSE karmadactl && tar -czf helm-{helm}-linux-$arch.tar.gz linux-$arch
+         done",
+        served.display()
+    );
+    assert!(Command::new("sh").args(["-ec", &script]).status().unwrap().success());
+    let served = ("SERVED", served.to_str().unwrap());
+    let installed = || {
+        let found = ["kind", "karmadactl", "helm", "README.md"].into_iter();
+        found.filter(|name| stage.0.join("target/tools/bin").join(name).exists()).collect::<Vec<_>>()
+    };
+    let arch = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+    let archive = format!("karmadactl-linux-{arch}.tgz");
+    let (out, _) = stage.run_with("tools", &[], &[served, ("WRONG", &archive)]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains(&format!("{archive} does not have the published checksum")), "{said}");
+    assert_eq!((out.status.code(), installed()), (Some(1), vec!["kind"]));
+    let (out, calls) = stage.run_with("tools", &[], &[served]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(installed(), ["kind", "karmadactl", "helm"]);
+    let github = "curl https://github.com";
+    let addresses = [
+        (format!("{github}/kubernetes-sigs/kind/releases/download/{kind}/kind-linux-{arch}"), ".sha256sum"),
+        (format!("{github}/karmada-io/karmada/releases/download/{karmada}/karmadactl-linux-{arch}.tgz"), ".sha256"),
+        (format!("curl https://get.helm.sh/helm-{helm}-linux-{arch}.tar.gz"), ".sha256sum"),
+    ];
+    let expected = addresses.iter().flat_map(|(address, ending)| [address.clone(), format!("{address}{ending}")]);
+    assert_eq!(calls, expected.collect::<Vec<_>>());
+}
+
+/// Returns every shell script of these folders, from the root of the tree.
+pub fn scripts() -> Vec<String> {
+    let mut found = vec!["e2e/manager".to_owned()];
+    for folder in [".ci", "e2e/kind", "release"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let is_script = path.is_file() && {
+                let text = fs::read_to_string(&path).unwrap();
+                text.starts_with("#!/usr/bin/env bash\n") || text.starts_with("# shellcheck shell=bash\n")
+            };
+            if is_script {
+                found.push(path.strip_prefix(root()).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
 #[test]
 fn scripts_pass_shellcheck() {
     let program = std::env::var_os("SHELLCHECK").map_or_else(|| PathBuf::from("shellcheck"), PathBuf::from);
@@ -369,16 +554,8 @@ fn scripts_pass_shellcheck() {
         skipped("shellcheck is not on the PATH and not in SHELLCHECK; .ci/tools installs it");
         return;
     }
-    let scripts = [
-        ".ci/run",
-        ".ci/bundle",
-        ".ci/tools",
-        "e2e/kind/settings.sh",
-        "e2e/kind/up",
-        "e2e/kind/run",
-        "e2e/kind/down",
-        "e2e/manager",
-    ];
+    let scripts = scripts();
+    assert!(scripts.len() > 8, "{scripts:?}");
     let out = Command::new(program).arg("--external-sources").args(scripts).current_dir(root()).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
 }

@@ -15,6 +15,7 @@ mod pages;
 mod plans;
 mod platform;
 mod referenced;
+mod release;
 mod served;
 mod shown;
 mod size;
@@ -22,6 +23,7 @@ mod size;
 mod skipping;
 mod stored;
 mod supply;
+mod workflows;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -395,6 +395,75 @@ fn dashboard_panels_have_description_unit_and_separate_places() {
     }
 }
 
+/// The first thing on the dashboard answers whether the federation is well, and the second one who waits.
+#[test]
+fn dashboard_begins_with_numbers_and_the_table_of_who_waits() {
+    let board = board();
+    let panels = board["panels"].as_array().unwrap();
+    assert_eq!((&panels[0]["type"], &panels[0]["title"]), (&json!("row"), &json!("Is it well?")));
+    let first: Vec<&Value> = panels[1..].iter().take_while(|panel| panel["type"] == "stat").collect();
+    assert!(first.len() > 5, "{first:#?}");
+    let y = &first[0]["gridPos"]["y"];
+    for panel in &first {
+        let title = panel["title"].as_str().unwrap();
+        assert_eq!(panel["gridPos"]["y"], *y, "{title} is in the first row");
+        let steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"].as_array().unwrap();
+        assert!(steps.len() > 1 && steps[0]["value"].is_null(), "{title}: {steps:?}");
+        let of = |colour: &str| steps.iter().position(|step| step["color"] == colour);
+        let is_time = panel["fieldConfig"]["defaults"]["unit"] == "s";
+        // No trouble is 0, so that green is lowest. Time is better if there is more.
+        assert_eq!(of("green"), Some(if is_time { steps.len() - 1 } else { 0 }), "{title}");
+        let query = panel["targets"][0]["expr"].as_str().unwrap();
+        assert!(is_time || query.ends_with(" or vector(0)"), "{title} has no number if nothing is wrong: {query}");
+        assert_eq!(panel["targets"][0]["instant"], true, "{title}");
+    }
+    // Numbers that a person waits for are those of the table.
+    let [table] = &panels.iter().filter(|panel| panel["type"] == "table").collect::<Vec<_>>()[..] else {
+        panic!("one table")
+    };
+    assert_eq!(panels[1 + first.len()], **table, "the table follows");
+    let (query, organize) = (&table["targets"][0], &table["transformations"][0]["options"]);
+    assert_eq!((&query["format"], &query["instant"]), (&json!("table"), &json!(true)));
+    let kept = query["expr"].as_str().unwrap().split("by (").nth(1).unwrap().split(')').next().unwrap();
+    let columns: BTreeSet<&str> = kept.split(", ").chain(["Value"]).collect();
+    for place in ["indexByName", "renameByName"] {
+        let named: BTreeSet<&str> = organize[place].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(named, columns, "{place}");
+    }
+    let shown: Vec<&Value> = organize["renameByName"].as_object().unwrap().values().collect();
+    for rule in table["fieldConfig"]["overrides"].as_array().unwrap() {
+        assert!(shown.contains(&&rule["matcher"]["options"]), "{rule}");
+    }
+    assert!(shown.contains(&&table["options"]["sortBy"][0]["displayName"]));
+    // Every party of the table has a colour.
+    let colours = &table["fieldConfig"]["overrides"][0]["properties"][0]["value"][0]["options"];
+    for who in reason::Reason::ALL.iter().filter_map(|reason| reason.entry()).map(|entry| entry.who.label()) {
+        assert!(colours[who]["color"].is_string(), "{who}");
+    }
+}
+
+#[test]
+fn dashboard_links_every_panel_to_a_page_of_this_version() {
+    let board = board();
+    let docs = format!("{}/", reason::DOCS);
+    let mut runbooks = BTreeSet::new();
+    let panels = board["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row");
+    for panel in panels.chain([&board]) {
+        let links = panel["links"].as_array().unwrap_or_else(|| panic!("{}: no links", panel["title"]));
+        assert!(!links.is_empty(), "{}", panel["title"]);
+        for link in links {
+            let url = link["url"].as_str().unwrap();
+            let page = url.strip_prefix(&docs).unwrap_or_else(|| panic!("{url} is not of this version"));
+            assert!(root().join("docs").join(page).exists(), "{}: docs/{page} does not exist", panel["title"]);
+            runbooks.extend(page.strip_prefix("runbooks/").map(str::to_owned));
+        }
+    }
+    // A reader finds the runbook of an alert from the panel of its metric too.
+    for alert in alerts() {
+        assert!(runbooks.contains(&runbook(&alert)), "{}", alert["alert"]);
+    }
+}
+
 /// Alerts and dashboards of the platform use the Go operator's names and labels.
 #[test]
 fn resource_metrics_policy_keeps_the_go_operator_names() {

@@ -31,9 +31,12 @@ fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns `README.md`, and every page under `docs` and `e2e`.
+/// Pages at the root of the tree.
+const AT_ROOT: [&str; 4] = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+
+/// Returns the pages at the root, and every page under `docs` and `e2e`.
 fn pages() -> Vec<PathBuf> {
-    let mut found = vec![root().join("README.md")];
+    let mut found: Vec<PathBuf> = AT_ROOT.iter().map(|name| root().join(name)).collect();
     for dir in ["docs", "e2e"] {
         under(&root().join(dir), "md", &mut found);
     }
@@ -105,7 +108,7 @@ fn not_run(page: &str) -> Vec<&str> {
 }
 
 /// Programs that a page's commands start. A command is a line of an indented block, after its variables.
-const PROGRAMS: [&str; 6] = ["cargo", "curl", "docker", "e2e/kind/", "kubectl", "openssl"];
+const PROGRAMS: [&str; 8] = [".ci/", "cargo", "cosign", "curl", "docker", "e2e/kind/", "kubectl", "openssl"];
 
 /// Evidence for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +125,10 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 54] = [
+const RUN: [(&str, By); 58] = [
+    (".ci/run", File(".github/workflows/ci.yaml", "run: .ci/run")),
+    ("cargo clippy --workspace --all-targets", File(".ci/run", "\ncargo clippy --workspace --all-targets --locked\n")),
+    ("cargo fmt --all --check", File(".ci/run", "\ncargo fmt --all --check\n")),
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cell", Hand("Cargo.toml", "name = \"cell\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
@@ -134,6 +140,7 @@ const RUN: [(&str, By); 54] = [
     ("cargo run -- crds", Hand("src/main.rs", "fn write_crds")),
     ("cargo run -- reasons", File("src/api/reason/tests.rs", "reasons_page_equals_what_the_command_prints")),
     ("cargo test", File(".ci/run", "cargo test")),
+    ("cargo testbed board", File("tests/tree/monitoring.rs", "dashboard::text()")),
     ("cargo testbed down", Hand(TESTBED, "Down")),
     ("cargo testbed e2e", Hand(TESTBED, "E2e")),
     ("cargo testbed sbom", Hand(TESTBED, "Sbom")),
@@ -306,9 +313,14 @@ fn page_commands_without_a_test_are_marked_and_listed() {
         seen.insert(found);
     }
     assert_eq!(seen, known().collect(), "each of them is asked for");
+    let of_a_release = marked.remove("SECURITY.md").unwrap();
+    let programs: Vec<&str> = of_a_release.split(", ").filter_map(|command| command.split(' ').next()).collect();
+    assert_eq!(programs, ["sha256sum", "cosign", "cosign", "gh"], "{of_a_release}");
     let scripts = "e2e/kind/up, e2e/kind/run, e2e/kind/down";
-    let image = "docker buildx build --platform linux/amd64,linux/arm64 .";
-    let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", scripts.to_owned())];
+    let tools = "e2e/kind/tools";
+    let image = "docker run --privileged --rm tonistiigi/binfmt --install all, docker buildx create --use, \
+                 docker buildx build --platform linux/amd64,linux/arm64 --tag REGISTRY/compute-operator:TAG --push .";
+    let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", format!("{tools}, {scripts}"))];
     assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
 }
 

@@ -31,6 +31,7 @@ mod prepared;
 pub mod process;
 pub mod provider;
 mod proxy;
+pub mod schemas;
 pub mod supply;
 
 pub use bed::{Options, Testbed, eventually};

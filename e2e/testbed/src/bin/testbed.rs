@@ -50,6 +50,11 @@ enum Verb {
         #[arg(last = true)]
         chainsaw: Vec<String>,
     },
+    /// Write the definitions as JSON schemas to a folder
+    Schemas {
+        /// The folder. It is created
+        dir: PathBuf,
+    },
     /// Regenerate the Grafana board
     Board,
     /// Print the bill of materials of the operator's binary, in CycloneDX's JSON
@@ -127,6 +132,7 @@ async fn main() -> ExitCode {
         Verb::Up(wanted) => up(&wanted).await,
         Verb::Down => down().await,
         Verb::Status => return status(),
+        Verb::Schemas { dir } => testbed::schemas::write(&dir),
         Verb::Board => fs::write(binaries::root().join(dashboard::FILE), dashboard::text()).map_err(Into::into),
         Verb::Sbom => supply::bill_of_materials().map(|bill| println!("{bill:#}")),
         Verb::Serve(wanted) => serve(&wanted).await,
