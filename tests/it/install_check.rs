@@ -146,6 +146,33 @@ async fn rotate_refuses_another_token(world: &World) {
     put(&good).await;
 }
 
+/// Asserts that `check --pre` warns of a webhook that reviews the operator's objects.
+async fn pre_names_webhooks_of_others(world: &World) {
+    let none = "no webhook of others reviews its kinds";
+    let (code, text) = run(world, &["check", "--pre"]).await;
+    // Project, hub and two cells.
+    assert_eq!((code, text.matches(none).count()), (0, 4), "{text}");
+    assert!(text.contains("interpreter is this version's"), "{text}");
+    let kind = "ValidatingWebhookConfiguration";
+    let rule = json!({
+        "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["instances"],
+    });
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": { "name": "policies" },
+        "webhooks": [{
+            "name": "instances.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Ignore", "timeoutSeconds": 1, "rules": [rule],
+            "clientConfig": { "url": "https://127.0.0.1:1/" },
+        }],
+    });
+    apply(&world.dfw, hook).await;
+    let (code, text) = run(world, &["check", "--pre"]).await;
+    delete(&world.dfw, kind, "", "policies").await;
+    assert_eq!((code, text.matches(none).count()), (0, 3), "{text}");
+    let said = "▲ webhook instances.example.com of policies reviews the operator's objects: it can refuse them";
+    assert!(text.contains(said), "{text}");
+}
+
 /// Breaks one thing of each plane.
 async fn break_each(world: &World) {
     let rules = Role::Project.rules_without(Some("compute.datumapis.com/workloads watch"), None);
@@ -180,6 +207,7 @@ fn check_of_a_joined_federation_is_well_and_names_each_broken_plane() {
         assert!(text.contains("token of compute-cell-federation-kubeconfig ends in 30 d") || text.contains("ends in 29 d"), "{text}");
         let (code, before) = run(&world, &["check", "--pre"]).await;
         assert!(code == 0 && before.contains("rights to install"), "{code}: {before}");
+        pre_names_webhooks_of_others(&world).await;
         break_each(&world).await;
         let (code, text) = run(&world, &["check"]).await;
         assert_eq!(code, 4, "{text}");

@@ -43,5 +43,6 @@ mod secrets;
 mod stale_leader;
 mod suites;
 mod takeover;
+mod uninstall;
 mod unnamed_cells;
 mod walls;

@@ -108,7 +108,8 @@ fn not_run(page: &str) -> Vec<&str> {
 }
 
 /// Programs that a page's commands start. A command is a line of an indented block, after its variables.
-const PROGRAMS: [&str; 8] = [".ci/", "cargo", "cosign", "curl", "docker", "e2e/kind/", "kubectl", "openssl"];
+const PROGRAMS: [&str; 9] =
+    [".ci/", "cargo", "cosign", "curl", "docker", "e2e/kind/", "helm", "kubectl", "openssl"];
 
 /// Evidence for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,7 +126,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 58] = [
+const RUN: [(&str, By); 67] = [
     (".ci/run", File(".github/workflows/ci.yaml", "run: .ci/run")),
     ("cargo clippy --workspace --all-targets", File(".ci/run", "\ncargo clippy --workspace --all-targets --locked\n")),
     ("cargo fmt --all --check", File(".ci/run", "\ncargo fmt --all --check\n")),
@@ -141,11 +142,25 @@ const RUN: [(&str, By); 58] = [
     ("cargo run -- reasons", File("src/api/reason/tests.rs", "reasons_page_equals_what_the_command_prints")),
     ("cargo test", File(".ci/run", "cargo test")),
     ("cargo testbed board", File("tests/tree/monitoring.rs", "dashboard::text()")),
+    ("cargo testbed chart", File(CHART, "chart::files(&Release::default())")),
     ("cargo testbed down", Hand(TESTBED, "Down")),
     ("cargo testbed e2e", Hand(TESTBED, "E2e")),
+    ("cargo testbed install-files", File(CHART, "chart::install_files(")),
     ("cargo testbed sbom", Hand(TESTBED, "Sbom")),
     ("cargo testbed status", Hand(TESTBED, "Status")),
     ("cargo testbed up", Hand(TESTBED, "Up")),
+    ("helm lint --strict", File(CHART, "[\"lint\", \"--strict\"")),
+    ("helm template compute", File(CHART, "\"template\", \"compute\"")),
+    ("helm uninstall compute", File(CHART, "\"uninstall\", \"compute\"")),
+    ("helm upgrade --install compute", File(CHART, "\"upgrade\", \"--install\", \"compute\"")),
+    (
+        "kubectl --context CELL apply --server-side --filename target/install/cell.yaml",
+        File(SERVED, "[\"apply\", \"--server-side\", \"-f\", \"-\"]"),
+    ),
+    (
+        "kubectl delete -f crds/ --ignore-not-found",
+        File(CHART, "\"delete\", \"-f\", \"crds/\", \"--ignore-not-found\""),
+    ),
     ("kubectl --context PROJECT get cwl -A -o json", File("tests/tree/stored.rs", "command_of_the_page")),
     (
         "kubectl --context DFW -n compute-system delete secret compute-cell-federation-kubeconfig",
@@ -210,6 +225,12 @@ const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 
 /// The test of `kubectl compute check` and `kubectl compute cell`.
 const CHECK: &str = "tests/it/install_check.rs";
+
+/// The test of the chart and of the install files.
+const CHART: &str = "tests/tree/chart.rs";
+
+/// Pages with a test that runs the commands of their blocks in order. The test reads the page.
+const FOLLOWED: [(&str, &str); 1] = [("docs/uninstalling.md", "tests/it/uninstall.rs")];
 
 /// The test of the views of `kubectl compute`.
 const VIEWS: &str = "tests/it/command_views.rs";
@@ -289,7 +310,11 @@ fn page_commands_without_a_test_are_marked_and_listed() {
         let of_reasons: BTreeSet<&str> =
             Reason::ALL.iter().filter_map(Reason::entry).flat_map(Entry::commands).collect();
         let is_of_a_reason = |command: &&str| name == "docs/reasons.md" && of_reasons.contains(command);
-        for command in commands(&page).into_iter().chain(inline(&page)).filter(|command| !is_of_a_reason(command)) {
+        // `kubectl compute` is a program of this repository, and has its own tests.
+        let is_followed = FOLLOWED.iter().any(|(page, _)| *page == name);
+        let of_blocks = commands(&page).into_iter();
+        let of_blocks = of_blocks.filter(|command| !is_followed || command.starts_with("kubectl compute "));
+        for command in of_blocks.chain(inline(&page)).filter(|command| !is_of_a_reason(command)) {
             if not_run.contains(&command) {
                 assert!(of(command, RUN.iter().map(|(known, _)| *known)).is_none(), "{name}: {command} is run");
             } else {
@@ -320,7 +345,12 @@ fn page_commands_without_a_test_are_marked_and_listed() {
     let tools = "e2e/kind/tools";
     let image = "docker run --privileged --rm tonistiigi/binfmt --install all, docker buildx create --use, \
                  docker buildx build --platform linux/amd64,linux/arm64 --tag REGISTRY/compute-operator:TAG --push .";
-    let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", format!("{tools}, {scripts}"))];
+    let remote = "kubectl kustomize 'https://github.com/datum-cloud/compute-operator//config/overlays/hub?ref=TAG'";
+    let of_pages = [
+        ("README.md", format!("{scripts}, {image}")),
+        ("docs/deploying.md", remote.to_owned()),
+        ("e2e/README.md", format!("{tools}, {scripts}")),
+    ];
     assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
 }
 
@@ -397,6 +427,10 @@ fn page_commands_are_run_by_the_listed_files() {
         let (File(file, words) | Hand(file, words)) = by;
         let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{command}: {file} does not exist"));
         assert!(text.contains(words), "{command}: {file} does not have {words:?}");
+    }
+    for (page, test) in FOLLOWED {
+        let text = fs::read_to_string(root().join(test)).unwrap();
+        assert!(text.contains(&format!("path(\"{page}\")")), "{test} does not read {page}");
     }
     let runbooks = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
     assert!(runbooks.contains("What wants pods has not been run"), "the runbooks name the commands that were not run");

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{credentials::End, roles::Right};
+use super::{credentials::End, foreign::Foreign, roles::Right};
 use crate::seen::Seen;
 
 /// What the control planes show of the install.
@@ -55,6 +55,9 @@ pub struct Plane {
     pub rights: Vec<Rights>,
     /// The manager that runs there. `None` if none is expected.
     pub manager: Option<Manager>,
+    /// Webhooks of others that review the operator's kinds. Only before the install.
+    #[serde(default)]
+    pub webhooks: Seen<Vec<Foreign>>,
 }
 
 /// Time of an API server, and the local times of question and answer.

@@ -8,18 +8,20 @@ use compute_operator::plan::management::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     cities,
     credentials::End,
     definitions::{self, Comparison},
     facts::{Answer, Facts, Karmada, LeaseFacts, Manager, Plane, Rights, Webhook},
+    foreign,
     read::tag,
     roles::{NAMESPACE, documents},
 };
 use crate::{exit::Exit, screen::Mark, seen::Seen};
 
-/// Oldest supported minor release of Kubernetes 1, of a hub and of projects with webhooks.
+/// Oldest supported minor release of Kubernetes 1, of a hub, of cells and of projects with webhooks.
 const OLDEST: u32 = 30;
 /// Days before the end of a credential from which on it is reported.
 const SOON: i64 = 7;
@@ -207,6 +209,9 @@ fn plane(seen: &Plane, facts: &Facts, part: Part) -> Vec<Check> {
     }));
     checks.extend(defined(seen));
     checks.extend(rights(&seen.rights, part, seen));
+    if facts.pre {
+        checks.extend(foreign::checks(&seen.webhooks));
+    }
     checks.extend(seen.manager.iter().flat_map(|manager| managed(manager, seen, facts, part)));
     checks
 }
@@ -228,6 +233,9 @@ fn kubernetes(version: &str, part: Part, facts: &Facts) -> Check {
             } else {
                 Check::warning(format!("{text} is too old for webhooks"), fix)
             }
+        }
+        (Some(parsed), Part::Cell) if parsed < (1, OLDEST) => {
+            Check::broken(format!("{text} is older than 1.{OLDEST}"), format!("upgrade it to 1.{OLDEST} or newer"))
         }
         (Some(_), Part::Hub | Part::Project) => Check::well(format!("{text} (1.{OLDEST} or newer)")),
         _ => Check::well(text),
@@ -436,6 +444,7 @@ fn karmada(karmada: &Karmada, hub: &Plane, pre: bool) -> Vec<Check> {
         ),
     });
     if pre {
+        checks.extend(interpreters_before(karmada));
         return checks;
     }
     checks.push(match &karmada.bindings {
@@ -486,13 +495,38 @@ fn interpreters(karmada: &Karmada, hub: &Plane) -> Vec<Check> {
             ),
         },
     }];
-    let others: Vec<&str> = live.keys().map(String::as_str).filter(|other| *other != name).collect();
-    if !others.is_empty() {
-        checks.push(Check::warning(
-            format!("Karmada has other interpreters for WorkloadDeployments too: {}", others.join(", ")),
-            "delete them: only one of them is used",
-        ));
-    }
+    checks.extend(other_interpreters(live, name));
+    checks
+}
+
+/// Returns the check for interpreters of others. Karmada uses only one of them.
+fn other_interpreters(live: &BTreeMap<String, Value>, own: &str) -> Option<Check> {
+    let others: Vec<&str> = live.keys().map(String::as_str).filter(|other| *other != own).collect();
+    let text = || format!("Karmada has other interpreters for WorkloadDeployments too: {}", others.join(", "));
+    (!others.is_empty()).then(|| Check::warning(text(), "delete them: only one of them is used"))
+}
+
+/// Judges the interpreters before the install, which brings this version's.
+fn interpreters_before(karmada: &Karmada) -> Vec<Check> {
+    let live = match &karmada.interpreters {
+        Seen::Found(live) => live,
+        // The missing kind is reported already.
+        seen if seen.is_absent() => return Vec::new(),
+        seen => return vec![Check::not_found("interpreter", seen, "")],
+    };
+    let own = documents(INTERPRETER).into_iter().next().unwrap_or_default();
+    let name = own["metadata"]["name"].as_str().unwrap_or_default();
+    let mut checks = vec![match live.get(name) {
+        None => Check::well("no interpreter for WorkloadDeployments yet"),
+        Some(live) => match definitions::differs(&own["spec"], live, "spec") {
+            None => Check::well("interpreter is this version's"),
+            Some(path) => Check::warning(
+                format!("ResourceInterpreterCustomization {name} of another version differs in {path}"),
+                "the install replaces it: follow docs/upgrading.md",
+            ),
+        },
+    }];
+    checks.extend(other_interpreters(live, name));
     checks
 }
 
@@ -572,7 +606,7 @@ fn versions(facts: &Facts) -> Vec<Check> {
         _ => {
             let parts = by_version.iter().map(|(version, names)| format!("{} run {version}", names.join(", ")));
             let text = parts.collect::<Vec<_>>().join("; ");
-            vec![Check::warning(text, "upgrade as docs/deploying.md says: definitions, management, then the cells")]
+            vec![Check::warning(text, "upgrade as docs/upgrading.md says: definitions, management, then the cells")]
         }
     }
 }

@@ -4,6 +4,7 @@ mod cities;
 pub mod credentials;
 pub mod definitions;
 pub mod facts;
+pub mod foreign;
 pub mod judge;
 pub mod read;
 pub mod roles;
@@ -31,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Before the install: check versions, Karmada, your rights to install, and the cities.
+    /// Before the install: check versions, Karmada, interpreters, webhooks of others, your rights to install, and the cities.
     #[arg(long)]
     pub pre: bool,
     /// Repeat until nothing is red and all answer, at most for this time, such as 2m. Exit code 124 after it.

@@ -41,6 +41,7 @@ use super::{
     credentials::{self, End},
     definitions,
     facts::{Answer, Bindings, Clock, DeploymentFacts, Facts, Karmada, LeaseFacts, Manager, Plane, Rights, Webhook},
+    foreign,
     roles::{self, NAMESPACE, Right, Role},
 };
 use crate::{
@@ -58,6 +59,8 @@ const MANAGER: &str = "compute-manager";
 const NO_HUB: &str = "not asked: give --hub-context";
 /// Shown for what the install brings, before the install.
 const BEFORE: &str = "not asked before the install";
+/// Shown for what is checked only before the install.
+const AFTER: &str = "asked before the install";
 
 /// Secrets of managers whose content ends.
 pub const OF_MANAGEMENT: [&str; 3] = ["compute-hub-credentials", "compute-milo-credentials", "compute-webhook-cert"];
@@ -222,9 +225,12 @@ async fn plane(client: &Client, asked: &Asked<'_>) -> Plane {
             None => None,
         }
     };
-    let (uid, definitions, rights, manager) =
-        futures::join!(uid, futures::future::join_all(definitions), rights, manager);
-    (plane.uid, plane.rights, plane.manager) = (uid, rights, manager);
+    let webhooks = Box::pin(async {
+        if asked.install.is_empty() { Seen::NotAsked(AFTER.to_owned()) } else { foreign::read(client).await }
+    });
+    let (uid, definitions, rights, manager, webhooks) =
+        futures::join!(uid, futures::future::join_all(definitions), rights, manager, webhooks);
+    (plane.uid, plane.rights, plane.manager, plane.webhooks) = (uid, rights, manager, webhooks);
     plane.definitions = definitions.into_iter().collect();
     plane
 }

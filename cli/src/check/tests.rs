@@ -56,6 +56,7 @@ fn plane(context: &str, role: Role, user: &str) -> Plane {
         definitions,
         rights: vec![granted(role, user)],
         manager: None,
+        webhooks: Seen::Unknown,
     }
 }
 
@@ -157,12 +158,15 @@ fn problems_are_below_what_is_well_each_with_its_fix() {
 type Edit = fn(&mut Facts);
 
 /// Each problem, the row that names it, its mark and a part of its text.
-const PROBLEMS: [(&str, &str, Mark, &str, Edit); 34] = [
+const PROBLEMS: [(&str, &str, Mark, &str, Edit); 35] = [
     ("no answer", "hub", Mark::Broken, "does not answer", |f| {
         f.hub.as_mut().unwrap().version = Seen::Unanswered("refused".to_owned());
     }),
     ("old Kubernetes", "hub", Mark::Broken, "1.29.4+k3s1 is older than 1.30", |f| {
         f.hub.as_mut().unwrap().version = Seen::Found("v1.29.4+k3s1".to_owned());
+    }),
+    ("old cell", "cell-dfw", Mark::Broken, "1.29.0 is older than 1.30", |f| {
+        cell_mut(f, "cell-dfw").version = Seen::Found("v1.29.0".to_owned());
     }),
     ("clock", "cell-dfw", Mark::Warning, "differs by 60 s", |f| {
         cell_mut(f, "cell-dfw").clock = Some(Clock { server: now(), asked: in_seconds(60), answered: in_seconds(62) });
@@ -338,9 +342,10 @@ fn before_the_install_only_its_requirements_are_checked() {
             total: 9,
             lacking: Seen::Found(lacking),
         }],
+        webhooks: Seen::Found(Vec::new()),
         ..Plane::default()
     };
-    let facts = Facts {
+    let mut facts = Facts {
         pre: true,
         project: bare("shop", Vec::new()),
         hub: Some(bare("hub", vec![Right::new("rbac.authorization.k8s.io", "clusterroles", "create")])),
@@ -350,15 +355,36 @@ fn before_the_install_only_its_requirements_are_checked() {
     };
     let text = text::text(&Report::of(&facts), Screen::PLAIN);
     let expected = "\
-project shop  ✔ Kubernetes 1.34.1 (1.30 or newer)   ✔ 9 of 9 rights to install
-hub           ✔ Kubernetes 1.34.1 (1.30 or newer)   ✔ Karmada v1.18.2   ✔ Karmada's kinds are served
+project shop  ✔ Kubernetes 1.34.1 (1.30 or newer)   ✔ 9 of 9 rights to install   ✔ no webhook of others reviews its kinds
+hub           ✔ Kubernetes 1.34.1 (1.30 or newer)   ✔ no webhook of others reviews its kinds   ✔ Karmada v1.18.2   ✔ Karmada's kinds are served   ✔ interpreter is this version's
               ✖ you lack: create clusterroles.rbac.authorization.k8s.io
                 fix  install as a user with these rights, such as a cluster administrator
-cell-dfw      ✔ Kubernetes 1.34.1   ✔ 9 of 9 rights to install   ✔ Cluster is ready
+cell-dfw      ✔ Kubernetes 1.34.1   ✔ 9 of 9 rights to install   ✔ no webhook of others reviews its kinds   ✔ Cluster is ready
 cities        ✔ dfw -> cell-dfw   ✔ ord -> cell-ord
-10 passed, 0 warnings, 1 failed
+14 passed, 0 warnings, 1 failed
 ";
     assert_eq!(text, expected);
+    let of_hub = |facts: &Facts| Report::of(facts).rows.into_iter().find(|row| row.name == "hub").unwrap().checks;
+    facts.karmada.interpreters = Seen::Found(BTreeMap::new());
+    assert!(of_hub(&facts).contains(&judge::Check::well("no interpreter for WorkloadDeployments yet")));
+    let other = [("workloaddeployment".to_owned(), json!({})), ("old".to_owned(), json!({}))];
+    facts.karmada.interpreters = Seen::Found(other.into());
+    let warned: Vec<String> =
+        of_hub(&facts).into_iter().filter(|one| one.mark == Mark::Warning).map(|one| one.text).collect();
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(
+        warned[0].contains("of another version differs in spec.") && warned[1].contains("other interpreters"),
+        "{warned:?}"
+    );
+    facts.karmada.interpreters = Seen::Denied("no".to_owned());
+    assert!(of_hub(&facts).iter().any(|one| one.mark == Mark::Unseen && one.text.starts_with("interpreter: ")));
+    facts.hub.as_mut().unwrap().webhooks = Seen::Found(vec![foreign::Foreign {
+        configuration: "policy".to_owned(),
+        name: "a.example.com".to_owned(),
+        mutates: false,
+        fails: true,
+    }]);
+    assert!(of_hub(&facts).iter().any(|one| one.mark == Mark::Warning && one.text.contains("a.example.com of policy")));
 }
 
 #[test]

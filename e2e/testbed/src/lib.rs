@@ -9,6 +9,7 @@ pub mod backup;
 pub mod bed;
 pub mod binaries;
 pub mod chainsaw;
+pub mod chart;
 pub mod control_plane;
 pub mod dashboard;
 pub mod definitions;

@@ -1,6 +1,8 @@
-//! `cargo testbed up`, `down`, `status`, `e2e`: a local federation for kubectl. `board` writes the dashboard.
+//! `cargo testbed up`, `down`, `status`, `e2e`: a local federation for kubectl. `board`, `sbom`, `chart` and `install-files` write
+//! generated files.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Write,
     os::unix::process::CommandExt,
@@ -15,7 +17,7 @@ use rustix::process::Signal;
 use testbed::{
     Options, Testbed,
     admission::Webhooks,
-    binaries, chainsaw, dashboard,
+    binaries, chainsaw, chart, dashboard,
     karmada::Flavour,
     operator::{self, Operator},
     process::{is_alive, signal},
@@ -59,9 +61,39 @@ enum Verb {
     Board,
     /// Print the bill of materials of the operator's binary, in CycloneDX's JSON
     Sbom,
+    /// Write the Helm chart to a folder
+    Chart(Written),
+    /// Write one YAML file for each overlay to a folder
+    InstallFiles(Written),
     /// Serve in the foreground; `up` starts this
     #[command(hide = true)]
     Serve(Wanted),
+}
+
+#[derive(Args, Clone)]
+struct Written {
+    /// Folder for the files. It is replaced
+    dir: PathBuf,
+    /// Version, without v. Default: that of Cargo.toml
+    #[arg(long)]
+    version: Option<String>,
+    /// Image with its tag, as a node pulls it
+    #[arg(long)]
+    image: Option<String>,
+}
+
+impl Written {
+    fn write(self, files: impl FnOnce(&chart::Release) -> Result<BTreeMap<String, String>>) -> Result<()> {
+        let mut release = chart::Release::default();
+        release.version = self.version.unwrap_or(release.version);
+        release.image = self.image.unwrap_or(release.image);
+        let files = files(&release)?;
+        chart::write(&files, &self.dir)?;
+        for name in files.keys() {
+            println!("{}", self.dir.join(name).display());
+        }
+        Ok(())
+    }
 }
 
 #[allow(clippy::struct_excessive_bools)] // switches of a command line are bools
@@ -135,6 +167,8 @@ async fn main() -> ExitCode {
         Verb::Schemas { dir } => testbed::schemas::write(&dir),
         Verb::Board => fs::write(binaries::root().join(dashboard::FILE), dashboard::text()).map_err(Into::into),
         Verb::Sbom => supply::bill_of_materials().map(|bill| println!("{bill:#}")),
+        Verb::Chart(wanted) => wanted.write(chart::files),
+        Verb::InstallFiles(wanted) => wanted.write(chart::install_files),
         Verb::Serve(wanted) => serve(&wanted).await,
         Verb::E2e { wanted, gated, chainsaw } => return e2e(wanted, gated, &chainsaw).await.unwrap_or_else(complain),
     };
