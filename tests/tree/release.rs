@@ -296,10 +296,12 @@ fn release_cli_archive_is_reproducible_and_has_the_completion() {
     };
     let (one, other) = (packed("one"), packed("other"));
     assert!(fs::read(&one).unwrap() == fs::read(other).unwrap());
-    let listed = Command::new("tar").args(["--list", "--verbose", "--file"]).arg(one).output().unwrap();
+    let list = ["--list", "--verbose", "--utc", "--full-time", "--file"];
+    let listed = Command::new("tar").args(list).arg(one).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(lines.len(), 3, "{listed}");
+    assert!(lines.iter().all(|line| line.contains(" 2023-11-14 22:13:20 ")), "the time of the commit: {listed}");
     assert!(lines[0].starts_with("-rw-r--r-- 0/0") && lines[0].ends_with(" LICENSE"), "{listed}");
     assert!(lines[1].starts_with("-rwxr-xr-x 0/0") && lines[1].ends_with(" kubectl-compute"), "{listed}");
     assert!(lines[2].ends_with(" kubectl_complete-compute -> kubectl-compute"), "{listed}");
