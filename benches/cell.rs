@@ -210,17 +210,21 @@ fn handled<F: Future<Output = ()> + Send + 'static>(
     send
 }
 
-/// Writes the status of an object. It may be gone by now.
+/// Writes the status of an object, as another controller. The object may be gone by now.
 async fn report(plane: &Client, kind: &str, object: &DynamicObject, status: Value) {
-    let all: Api<DynamicObject> = Api::namespaced_with(plane.clone(), &object.namespace().unwrap(), &resource(kind));
-    let patch = Patch::Merge(json!({ "status": status }));
-    let _ = all.patch_status(&object.name_any(), &PatchParams::default(), &patch).await;
+    let resource = resource(kind);
+    let all: Api<DynamicObject> = Api::namespaced_with(plane.clone(), &object.namespace().unwrap(), &resource);
+    let body = json!({
+        "apiVersion": resource.api_version, "kind": kind, "metadata": { "name": object.name_any() }, "status": status,
+    });
+    let _ = all.patch_status(&object.name_any(), &PatchParams::apply("bench").force(), &Patch::Apply(body)).await;
 }
 
-fn condition(type_: &str, reason: &str) -> Value {
+/// Returns a condition of an object that is true.
+fn condition(object: &DynamicObject, type_: &str, reason: &str) -> Value {
     json!({
-        "type": type_, "status": "True", "reason": reason, "message": "", "observedGeneration": 1,
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "type": type_, "status": "True", "reason": reason, "message": "",
+        "observedGeneration": object.metadata.generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
     })
 }
 
@@ -230,7 +234,7 @@ async fn grant(project: &Client) {
     let send = handled(move |claim| {
         let plane = plane.clone();
         async move {
-            let status = json!({ "conditions": [condition("Granted", "QuotaAvailable")] });
+            let status = json!({ "conditions": [condition(&claim, "Granted", "QuotaAvailable")] });
             report(&plane, "ResourceClaim", &claim, status).await;
         }
     });
@@ -250,7 +254,9 @@ async fn run_instances(cell: &Client, record: &Record) {
         async move {
             times.lock().unwrap().available.insert(instance.name_any(), Instant::now());
             let status = json!({
-                "conditions": [condition("Programmed", "Programmed"), condition("Available", "Available")],
+                "conditions": [
+                    condition(&instance, "Programmed", "Programmed"), condition(&instance, "Available", "Available"),
+                ],
                 "controller": { "observedTemplateHash": instance.data["spec"]["controller"]["templateHash"] },
             });
             report(&plane, "Instance", &instance, status).await;
