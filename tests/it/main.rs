@@ -43,5 +43,6 @@ mod secrets;
 mod stale_leader;
 mod suites;
 mod takeover;
+mod tenants;
 mod unnamed_cells;
 mod walls;

@@ -14,9 +14,11 @@ mod optional;
 mod pages;
 mod plans;
 mod platform;
+mod reference;
 mod referenced;
 mod served;
 mod shown;
+mod site;
 mod size;
 #[path = "../common/skipping.rs"]
 mod skipping;

@@ -20,7 +20,7 @@ const TREES: [&str; 8] = ["benches/", "cli/", "config/", "crds/", "docs/", "e2e/
 const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
 
 /// Collects the files below a folder that have this extension.
-fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+pub fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -32,7 +32,7 @@ fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 }
 
 /// Returns `README.md`, and every page under `docs` and `e2e`.
-fn pages() -> Vec<PathBuf> {
+pub fn pages() -> Vec<PathBuf> {
     let mut found = vec![root().join("README.md")];
     for dir in ["docs", "e2e"] {
         under(&root().join(dir), "md", &mut found);
@@ -122,7 +122,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 54] = [
+const RUN: [(&str, By); 55] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench federation", Hand("Cargo.toml", "name = \"federation\"")),
@@ -187,6 +187,7 @@ const RUN: [(&str, By); 54] = [
         File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),
     ),
     ("kubectl get compute", File("tests/tree/shown.rs", "get compute")),
+    ("kubectl get locationbindings", File("tests/it/tenants.rs", "docs/tenants/first-workload.md")),
     ("kubectl kustomize config/components/alerts", File("tests/tree/monitoring.rs", "config/components")),
     ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
     ("kubectl kustomize config/overlays/hub", File(OVERLAYS, "self.hub(\"hub\")")),
@@ -230,6 +231,16 @@ const MENTIONED: [&str; 3] = [
     "kubectl get events -A --field-selector reason=StrayInstance",
     "kubectl --context MILO -n compute-system create token",
 ];
+
+/// True if a test types all commands of this page.
+fn is_of_tenants(page: &str) -> bool {
+    page == "docs/start/see-it-run.md" || page.starts_with("docs/tenants/")
+}
+
+/// True if kubectl itself runs this command, and no plugin.
+fn is_kubectl(command: &str) -> bool {
+    command.starts_with("kubectl ") && !command.starts_with("kubectl compute ")
+}
 
 /// Returns the entry that a command begins with.
 fn of<'a>(command: &str, mut all: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -281,7 +292,10 @@ fn page_commands_without_a_test_are_marked_and_listed() {
         let of_reasons: BTreeSet<&str> =
             Reason::ALL.iter().filter_map(Reason::entry).flat_map(Entry::commands).collect();
         let is_of_a_reason = |command: &&str| name == "docs/reasons.md" && of_reasons.contains(command);
-        for command in commands(&page).into_iter().chain(inline(&page)).filter(|command| !is_of_a_reason(command)) {
+        // `tests/it/tenants.rs` types each of them.
+        let is_typed = |command: &&str| is_of_tenants(&name) && is_kubectl(command);
+        let of_blocks = commands(&page).into_iter().filter(|command| !is_typed(command));
+        for command in of_blocks.chain(inline(&page)).filter(|command| !is_of_a_reason(command)) {
             if not_run.contains(&command) {
                 assert!(of(command, RUN.iter().map(|(known, _)| *known)).is_none(), "{name}: {command} is run");
             } else {
@@ -307,8 +321,8 @@ fn page_commands_without_a_test_are_marked_and_listed() {
     assert_eq!(seen, known().collect(), "each of them is asked for");
     let scripts = "e2e/kind/up, e2e/kind/run, e2e/kind/down";
     let image = "docker buildx build --platform linux/amd64,linux/arm64 .";
-    let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", scripts.to_owned())];
-    assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
+    let of_pages = [("docs/testing.md", image), ("e2e/README.md", scripts)];
+    assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what.to_owned())).into());
 }
 
 /// Verbs of kubectl that take a resource.
@@ -387,6 +401,18 @@ fn page_commands_are_run_by_the_listed_files() {
     }
     let runbooks = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
     assert!(runbooks.contains("What wants pods has not been run"), "the runbooks name the commands that were not run");
+    let typed = fs::read_to_string(root().join("tests/it/tenants.rs")).unwrap();
+    let mut of_tenants = Vec::new();
+    under(&root().join("docs/tenants"), "md", &mut of_tenants);
+    of_tenants.push(root().join("docs/start/see-it-run.md"));
+    let has_commands = |path: &&PathBuf| commands(&fs::read_to_string(path).unwrap()).iter().any(|one| is_kubectl(one));
+    for page in of_tenants.iter().filter(has_commands) {
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        assert!(
+            is_of_tenants(&name) && typed.contains(&format!("\"{name}\"")),
+            "tests/it/tenants.rs does not type {name}"
+        );
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn ci_runs_every_suite_with_the_pinned_chainsaw() {
     let (ci, tools) = (read(".ci/run"), read(".ci/tools"));
     assert!(tools.contains("go -C e2e/chainsaw build"));
     assert!(ci.contains("\ntimeout 1200 .ci/tools chainsaw\n"), "it is built, or the run fails");
-    assert!(ci.contains("for program in promtool prometheus shellcheck chainsaw; do"), "CHAINSAW names it");
+    assert!(ci.contains("for program in promtool prometheus shellcheck chainsaw mdbook; do"), "CHAINSAW names it");
     // The README's command runs all suites except the gated ones, which are in tests/it/suites.rs.
     assert!(ci.contains("\ncargo test --test long gated_suites\n"));
 }
