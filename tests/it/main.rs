@@ -43,6 +43,7 @@ mod secrets;
 mod stale_leader;
 mod suites;
 mod takeover;
+mod tenants;
 mod uninstall;
 mod unnamed_cells;
 mod walls;

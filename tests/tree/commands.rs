@@ -1,4 +1,4 @@
-//! The commands of reasons, alerts and runbooks: an API server with all definitions understands each of them, or the program
+//! The commands of reasons, alerts, runbooks and platform pages: an API server with all definitions understands each of them, or the program
 //! `kubectl compute` does.
 
 use std::{collections::BTreeSet, fs};
@@ -7,7 +7,12 @@ use clap::Parser;
 use compute_operator::api::reason::Reason;
 use kubectl_compute::flags::Flags;
 
-use super::{monitoring::commands_of_alerts, pages::runbooks, root, served::Server};
+use super::{
+    monitoring::commands_of_alerts,
+    pages::{runbooks, under},
+    root,
+    served::Server,
+};
 
 /// Commands that start another program than kubectl, or need pods. They are run by hand.
 const BY_HAND: [&str; 7] = [
@@ -109,7 +114,10 @@ async fn every_command_of_reasons_alerts_and_runbooks_is_understood() {
     let of_reasons = Reason::ALL.iter().filter_map(|reason| Some((reason.to_string(), reason.entry()?)));
     let of_reasons =
         of_reasons.flat_map(|(name, entry)| entry.commands().map(move |one| (name.clone(), one.to_owned())));
-    let pages = runbooks().into_iter().chain([root().join("docs/migrating-from-go.md")]);
+    let mut pages = runbooks();
+    pages.push(root().join("docs/migrating-from-go.md"));
+    under(&root().join("docs/platform"), "md", &mut pages);
+    let pages = pages.into_iter();
     let of_runbooks = pages.flat_map(|file| {
         let page = fs::read_to_string(&file).unwrap();
         typed(&page).into_iter().map(move |command| (file.display().to_string(), command)).collect::<Vec<_>>()

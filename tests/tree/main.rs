@@ -15,10 +15,12 @@ mod optional;
 mod pages;
 mod plans;
 mod platform;
+mod reference;
 mod referenced;
 mod release;
 mod served;
 mod shown;
+mod site;
 mod size;
 #[path = "../common/skipping.rs"]
 mod skipping;

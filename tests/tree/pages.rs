@@ -20,7 +20,7 @@ const TREES: [&str; 8] = ["benches/", "cli/", "config/", "crds/", "docs/", "e2e/
 const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
 
 /// Collects the files below a folder that have this extension.
-fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+pub fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -35,7 +35,7 @@ fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 const AT_ROOT: [&str; 4] = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 
 /// Returns the pages at the root, and every page under `docs` and `e2e`.
-fn pages() -> Vec<PathBuf> {
+pub fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = AT_ROOT.iter().map(|name| root().join(name)).collect();
     for dir in ["docs", "e2e"] {
         under(&root().join(dir), "md", &mut found);
@@ -126,7 +126,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// Commands of pages, runbooks and comments in `config/`, by their beginning, each with its evidence.
-const RUN: [(&str, By); 67] = [
+const RUN: [(&str, By); 68] = [
     (".ci/run", File(".github/workflows/ci.yaml", "run: .ci/run")),
     ("cargo clippy --workspace --all-targets", File(".ci/run", "\ncargo clippy --workspace --all-targets --locked\n")),
     ("cargo fmt --all --check", File(".ci/run", "\ncargo fmt --all --check\n")),
@@ -210,6 +210,7 @@ const RUN: [(&str, By); 67] = [
         File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),
     ),
     ("kubectl get compute", File("tests/tree/shown.rs", "get compute")),
+    ("kubectl get locationbindings", File("tests/it/tenants.rs", "docs/tenants/first-workload.md")),
     ("kubectl kustomize config/components/alerts", File("tests/tree/monitoring.rs", "config/components")),
     ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
     ("kubectl kustomize config/overlays/hub", File(OVERLAYS, "self.hub(\"hub\")")),
@@ -259,6 +260,16 @@ const MENTIONED: [&str; 3] = [
     "kubectl get events -A --field-selector reason=StrayInstance",
     "kubectl --context MILO -n compute-system create token",
 ];
+
+/// True if a test types all commands of this page.
+fn is_of_tenants(page: &str) -> bool {
+    page == "docs/start/see-it-run.md" || page.starts_with("docs/tenants/")
+}
+
+/// True if kubectl itself runs this command, and no plugin.
+fn is_kubectl(command: &str) -> bool {
+    command.starts_with("kubectl ") && !command.starts_with("kubectl compute ")
+}
 
 /// Returns the entry that a command begins with.
 fn of<'a>(command: &str, mut all: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -312,7 +323,9 @@ fn page_commands_without_a_test_are_marked_and_listed() {
         let is_of_a_reason = |command: &&str| name == "docs/reasons.md" && of_reasons.contains(command);
         // `kubectl compute` is a program of this repository, and has its own tests.
         let is_followed = FOLLOWED.iter().any(|(page, _)| *page == name);
-        let of_blocks = commands(&page).into_iter();
+        // `tests/it/tenants.rs` types each of them.
+        let is_typed = |command: &&str| is_of_tenants(&name) && is_kubectl(command);
+        let of_blocks = commands(&page).into_iter().filter(|command| !is_typed(command));
         let of_blocks = of_blocks.filter(|command| !is_followed || command.starts_with("kubectl compute "));
         for command in of_blocks.chain(inline(&page)).filter(|command| !is_of_a_reason(command)) {
             if not_run.contains(&command) {
@@ -347,8 +360,8 @@ fn page_commands_without_a_test_are_marked_and_listed() {
                  docker buildx build --platform linux/amd64,linux/arm64 --tag REGISTRY/compute-operator:TAG --push .";
     let remote = "kubectl kustomize 'https://github.com/datum-cloud/compute-operator//config/overlays/hub?ref=TAG'";
     let of_pages = [
-        ("README.md", format!("{scripts}, {image}")),
         ("docs/deploying.md", remote.to_owned()),
+        ("docs/testing.md", image.to_owned()),
         ("e2e/README.md", format!("{tools}, {scripts}")),
     ];
     assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
@@ -434,6 +447,18 @@ fn page_commands_are_run_by_the_listed_files() {
     }
     let runbooks = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
     assert!(runbooks.contains("What wants pods has not been run"), "the runbooks name the commands that were not run");
+    let typed = fs::read_to_string(root().join("tests/it/tenants.rs")).unwrap();
+    let mut of_tenants = Vec::new();
+    under(&root().join("docs/tenants"), "md", &mut of_tenants);
+    of_tenants.push(root().join("docs/start/see-it-run.md"));
+    let has_commands = |path: &&PathBuf| commands(&fs::read_to_string(path).unwrap()).iter().any(|one| is_kubectl(one));
+    for page in of_tenants.iter().filter(has_commands) {
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        assert!(
+            is_of_tenants(&name) && typed.contains(&format!("\"{name}\"")),
+            "tests/it/tenants.rs does not type {name}"
+        );
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use kube::api::{Patch, PatchParams, PostParams};
-use testbed::bed::bind_location;
+use testbed::{bed::bind_location, manifests};
 use tokio::task::JoinHandle;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 
@@ -76,6 +76,61 @@ fn webhooks_block_foreign_secrets_and_copy_control_without_lockout() {
         generated::judged_alike(&walls.tenant("bob", Some("alpha")).await, &walls.alpha, NS).await;
         let test = "webhooks_block_foreign_secrets_and_copy_control_without_lockout";
         rights::shown(&walls.world, walls.world.since(), test);
+        walls.fell().await;
+    });
+}
+
+/// Returns the objects of every example, in the namespace of the tenants.
+fn examples() -> Vec<Value> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(crate::common::path("config/samples")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            found.extend(manifests::documents(&std::fs::read_to_string(file).unwrap()).unwrap());
+        }
+    }
+    for object in &mut found {
+        object["metadata"]["namespace"] = json!(NS);
+    }
+    found
+}
+
+/// No test applied an example as a tenant, with the webhooks.
+#[test]
+fn examples_are_admitted_and_each_city_gets_a_deployment() {
+    RUNTIME.block_on(async {
+        let walls = Walls::raise(world().await).await;
+        bind_location(&walls.alpha, "ord").await.unwrap();
+        let bob = walls.tenant("bob", Some("alpha")).await;
+        let (mut deployments, mut data) = (Vec::new(), Vec::new());
+        for object in examples() {
+            let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+            eventually(&format!("{kind} {name} is admitted"), || async {
+                create(&bob, object.clone()).await.map(|_| ())
+            })
+            .await;
+            if kind != "Workload" {
+                data.push((kind.to_owned(), name.to_owned()));
+            }
+            for placement in object["spec"]["placements"].as_array().into_iter().flatten() {
+                let of =
+                    |city: &Value| format!("{name}-{}-{}", placement["name"].as_str().unwrap(), city.as_str().unwrap());
+                deployments.extend(placement["cityCodes"].as_array().unwrap().iter().map(of));
+            }
+        }
+        assert!(deployments.len() > 9 && data.len() > 4, "{deployments:?} {data:?}");
+        eventually("each city has its deployment", || async {
+            let made: Vec<String> =
+                list(&walls.alpha, "WorkloadDeployment", NS).await.iter().map(|wd| wd.name_any()).collect();
+            let missing: Vec<_> = deployments.iter().filter(|name| !made.contains(name)).collect();
+            if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+        })
+        .await;
+        empty(&walls.alpha, NS).await;
+        for (kind, name) in data {
+            delete(&walls.alpha, &kind, NS, &name).await;
+        }
+        api(&walls.alpha, "LocationBinding", "").delete("ord", &DeleteParams::default()).await.unwrap();
         walls.fell().await;
     });
 }

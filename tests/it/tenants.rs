@@ -1,0 +1,58 @@
+//! The commands of the tenant pages, typed in their order as the pages have them.
+
+use std::process::Command;
+
+use testbed::pki::User;
+
+use crate::common::{
+    RUNTIME,
+    beds::{Wish, alone},
+    eventually, get, path,
+};
+
+/// The pages, in the order of reading.
+const PAGES: [&str; 6] = [
+    "docs/start/see-it-run.md",
+    "docs/tenants/first-workload.md",
+    "docs/tenants/look-up.md",
+    "docs/tenants/data.md",
+    "docs/tenants/change-scale-delete.md",
+    "docs/tenants/examples.md",
+];
+
+/// The namespace in which the pages work.
+const NAMESPACE: &str = "demo";
+
+/// Returns the commands of a page that kubectl itself runs.
+fn typed(page: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path(page)).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("    ")).map(str::trim);
+    let own = lines.filter(|line| line.starts_with("kubectl ") && !line.starts_with("kubectl compute "));
+    own.map(str::to_owned).collect()
+}
+
+#[test]
+fn tenant_pages_commands_work_in_their_order() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish::default()).await;
+        let bin = testbed::binaries::find_with_kubectl(&|_| ()).unwrap();
+        let programs = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let kubeconfig = world.bed.project.kubeconfig(&User::Admin);
+        let mut seen = 0;
+        for page in PAGES {
+            for command in typed(page) {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(&command).env("PATH", &programs).env("KUBECONFIG", &kubeconfig);
+                shell.current_dir(path(""));
+                let out = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
+                let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+                assert!(out.status.success(), "{page}: {command}: {said}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 25, "the reader of pages sees only {seen} commands: it is broken");
+        let namespace = get(&world.project, "Namespace", "", NAMESPACE).await.unwrap();
+        let hub = format!("ns-{}", namespace.metadata.uid.unwrap());
+        eventually("nothing is left of the pages", || world.is_clean(NAMESPACE, &hub)).await;
+    });
+}
