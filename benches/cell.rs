@@ -5,8 +5,8 @@
 //! same as JSON. At the steady rate, each deployment has one Instance. In the burst, each has ten.
 //!
 //! No Karmada and no management controllers run. The benchmark brings the deployments to the hub and the cell, grants each claim at
-//! once, and reports each Instance without gates as available. The testbed's stand-in serves networks. So the servers' time is that of
-//! the cell's own writes and of these.
+//! once, and reports each network as ready and each Instance without gates as available. So the servers' time is that of the cell's own
+//! writes and of these.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::cast_precision_loss)] // thousands of objects
 
@@ -31,7 +31,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, audit::Audit, karmada::Flavour, neighbours::Worker, operator::Operator};
+use testbed::{Options, Testbed, audit::Audit, karmada::Flavour, manifests, operator::Operator};
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::{Instant, sleep},
@@ -87,7 +87,6 @@ async fn main() {
     let mut rows = Column::new();
     let mut row = |name: &str, value: f64| rows.push((name.to_owned(), value));
     row("raw limit of the API server: deployments created per second", raw_limit(&planes.cell).await);
-    let _networks = Worker::networks(dfw.client().await.unwrap(), Duration::ZERO);
     for n in 0..NAMESPACES {
         let mut of_hub = namespace(&hub_namespace(n));
         of_hub["metadata"]["labels"] = json!({
@@ -99,6 +98,7 @@ async fn main() {
     }
     let record = Record::default();
     grant(&planes.project).await;
+    connect(&planes.cell).await;
     run_instances(&planes.cell, &record).await;
     follow(&planes.hub, &record).await;
     let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
@@ -244,6 +244,58 @@ async fn grant(project: &Client) {
         }
     })
     .await;
+}
+
+/// Gives each binding a context, and each claim a subnet. All bindings of a namespace have the same context.
+async fn connect(cell: &Client) {
+    let plane = cell.clone();
+    let send = handled(move |binding| {
+        let plane = plane.clone();
+        async move {
+            let name = binding.data["spec"]["network"]["name"].as_str().unwrap().to_owned();
+            let spec = json!({ "network": { "name": name }, "location": binding.data["spec"]["location"] });
+            ready(&plane, "NetworkContext", &name, &binding, spec).await;
+            let reference = json!({ "namespace": binding.namespace(), "name": name });
+            let conditions = [condition(&binding, "Ready", "NetworkContextReady")];
+            let status = json!({ "conditions": conditions, "networkContextRef": reference });
+            report(&plane, "NetworkBinding", &binding, status).await;
+        }
+    });
+    watch(cell, "NetworkBinding", move |binding, is_new| {
+        if is_new {
+            let _ = send.send(binding);
+        }
+    })
+    .await;
+    let plane = cell.clone();
+    let send = handled(move |claim| {
+        let plane = plane.clone();
+        async move {
+            let context = &claim.data["spec"]["networkContext"];
+            let spec = json!({ "networkContext": context, "startAddress": "10.0.0.0", "prefixLength": 24 });
+            ready(&plane, "Subnet", &claim.name_any(), &claim, spec).await;
+            let status = json!({
+                "conditions": [condition(&claim, "Ready", "Ready")], "subnetRef": { "name": claim.name_any() },
+            });
+            report(&plane, "SubnetClaim", &claim, status).await;
+        }
+    });
+    watch(cell, "SubnetClaim", move |claim, is_new| {
+        if is_new {
+            let _ = send.send(claim);
+        }
+    })
+    .await;
+}
+
+/// Creates an object of a network beside another one, unless it exists, and reports it as ready.
+async fn ready(plane: &Client, kind: &str, name: &str, beside: &DynamicObject, spec: Value) {
+    let object = json!({
+        "apiVersion": resource(kind).api_version, "kind": kind,
+        "metadata": { "namespace": beside.namespace(), "name": name }, "spec": spec,
+    });
+    let object = manifests::apply_value(plane, object).await.unwrap();
+    report(plane, kind, &object, json!({ "conditions": [condition(&object, "Ready", "Ready")] })).await;
 }
 
 /// Reports each Instance without gates as available.

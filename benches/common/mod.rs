@@ -142,6 +142,7 @@ pub fn report() -> Value {
 pub fn resource(kind: &str) -> ApiResource {
     let (group, version) = match kind {
         "WorkloadDeployment" | "Instance" => ("compute.datumapis.com", "v1alpha"),
+        "NetworkBinding" | "NetworkContext" | "Subnet" | "SubnetClaim" => ("networking.datumapis.com", "v1alpha"),
         "ResourceClaim" => ("quota.miloapis.com", "v1alpha1"),
         "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
         _ => ("", "v1"),

@@ -108,8 +108,7 @@ fn not_run(page: &str) -> Vec<&str> {
 }
 
 /// Programs that a page's commands start. A command is a line of an indented block, after its variables.
-const PROGRAMS: [&str; 9] =
-    [".ci/", "cargo", "cosign", "curl", "docker", "e2e/kind/", "helm", "kubectl", "openssl"];
+const PROGRAMS: [&str; 9] = [".ci/", "cargo", "cosign", "curl", "docker", "e2e/kind/", "helm", "kubectl", "openssl"];
 
 /// Evidence for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

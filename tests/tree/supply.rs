@@ -148,7 +148,10 @@ fn ci_runs_every_suite_with_the_pinned_chainsaw() {
     let (ci, tools) = (read(".ci/run"), read(".ci/tools"));
     assert!(tools.contains("go -C e2e/chainsaw build"));
     assert!(ci.contains("\ntimeout 1200 .ci/tools chainsaw\n"), "it is built, or the run fails");
-    assert!(ci.contains("for program in promtool prometheus shellcheck chainsaw actionlint helm mdbook; do"), "CHAINSAW names it");
+    assert!(
+        ci.contains("for program in promtool prometheus shellcheck chainsaw actionlint helm mdbook; do"),
+        "CHAINSAW names it"
+    );
     assert!(ci.contains("\nfor tool in debian actionlint helm mdbook; do\n"), "each of them is installed if it can be");
     // The README's command runs all suites except the gated ones, which are in tests/it/suites.rs.
     assert!(ci.contains("\ncargo test --test long gated_suites\n"));
