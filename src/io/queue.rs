@@ -40,10 +40,6 @@ pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
 impl Key for ObjectKey {
     type Lane = Arc<str>;
 
-    /// The first event of a change is handled at once. A network, a grant and a provider report in several steps, and each step was
-    /// a status of the deployment, of the Instance and of its copy.
-    const REST: Duration = Duration::from_millis(50);
-
     fn lane(&self) -> Arc<str> {
         self.namespace.clone()
     }
