@@ -31,7 +31,9 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, audit::Audit, karmada::Flavour, manifests, operator::Operator};
+use testbed::{
+    Options, Testbed, audit::Audit, control_plane::ControlPlane, karmada::Flavour, manifests, operator::Operator,
+};
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::{Instant, sleep},
@@ -87,15 +89,7 @@ async fn main() {
     let mut rows = Column::new();
     let mut row = |name: &str, value: f64| rows.push((name.to_owned(), value));
     row("raw limit of the API server: deployments created per second", raw_limit(&planes.cell).await);
-    for n in 0..NAMESPACES {
-        let mut of_hub = namespace(&hub_namespace(n));
-        of_hub["metadata"]["labels"] = json!({
-            label::UPSTREAM_CLUSTER: "cluster-single", label::UPSTREAM_NAMESPACE: format!("shop-{n}"),
-        });
-        create(&planes.project, namespace(&format!("shop-{n}"))).await;
-        create(&planes.hub, of_hub.clone()).await;
-        create(&planes.cell, of_hub).await;
-    }
+    create_namespaces(&planes).await;
     let record = Record::default();
     grant(&planes.project).await;
     connect(&planes.cell).await;
@@ -142,6 +136,29 @@ async fn main() {
         }
     }
     row("resident memory after both, MiB", resident(operator.process.pid()));
+    restart(&mut operator, &servers, &mut row).await;
+    let (used, number) = (cpu(operator.process.pid()), (NAMESPACES + steady + burst * INSTANCES) as f64);
+    row("clean-up: seconds", clean_up(&planes).await.as_secs_f64());
+    quiet(&servers).await;
+    row("clean-up: milliseconds of processor time per Instance", (cpu(operator.process.pid()) - used) * 1e3 / number);
+    print(&[("here", rows)]);
+}
+
+/// Creates the namespaces of the project, and what they are on the hub and on the cell.
+async fn create_namespaces(planes: &Planes) {
+    for n in 0..NAMESPACES {
+        let mut of_hub = namespace(&hub_namespace(n));
+        of_hub["metadata"]["labels"] = json!({
+            label::UPSTREAM_CLUSTER: "cluster-single", label::UPSTREAM_NAMESPACE: format!("shop-{n}"),
+        });
+        create(&planes.project, namespace(&format!("shop-{n}"))).await;
+        create(&planes.hub, of_hub.clone()).await;
+        create(&planes.cell, of_hub).await;
+    }
+}
+
+/// Measures a restart beside all Instances.
+async fn restart(operator: &mut Operator, servers: &[&ControlPlane; 3], row: &mut impl FnMut(&str, f64)) {
     let marks = servers.map(Audit::mark);
     let began = Instant::now();
     operator.process.kill();
@@ -153,11 +170,6 @@ async fn main() {
     let writes = all.iter().filter(|(kind, _)| !kind.contains(" get ") && !kind.contains(" list "));
     row("restart: writes", writes.map(|(_, times)| *times).sum::<usize>() as f64);
     row("restart: resident memory, MiB", resident(operator.process.pid()));
-    let (used, number) = (cpu(operator.process.pid()), (NAMESPACES + steady + burst * INSTANCES) as f64);
-    row("clean-up: seconds", clean_up(&planes).await.as_secs_f64());
-    quiet(&servers).await;
-    row("clean-up: milliseconds of processor time per Instance", (cpu(operator.process.pid()) - used) * 1e3 / number);
-    print(&[("here", rows)]);
 }
 
 /// Returns the name that the n-th namespace of the project has on the hub and on the cell.
