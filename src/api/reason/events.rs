@@ -146,7 +146,7 @@ pub(super) static LeftOnCluster: Entry = Entry {
     ],
     seen_in: NAMESPACE,
     alerts: &["ComputeLeftOnCluster"],
-    runbook: Some("dead-cell.md#a-tenant-removes-the-city-meanwhile"),
+    runbook: Some("dead-cell.md#a-tenant-removes-the-city-during-that-time"),
 };
 
 pub(super) static DeletionsPaused: Entry = Entry {

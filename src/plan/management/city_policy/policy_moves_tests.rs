@@ -107,6 +107,10 @@ fn transfer_that_arrives_is_proved_before_the_way_back_is_dropped() {
     let held = held_on_a();
     let sent = written(Some(&held), &look(Some(&held), at(&["a"], true, A_TO_B), NOW));
     assert!(look(Some(&sent), at(&["b"], false, A_TO_B), NOW).is_empty());
+    let mut outdated = at(&["b"], false, A_TO_B);
+    outdated.instruction.is_draining = false;
+    outdated.clusters.get_mut("a").unwrap().draining = true;
+    assert!(look(Some(&sent), outdated, NOW).is_empty(), "the drain was recalled and requested again a moment ago");
     let there = written(Some(&sent), &look(Some(&sent), at(&["b"], true, A_TO_B), NOW));
     assert!(is_held_on(&there, "b") && there.annotations().keys().all(|key| !key.contains("drain")));
 }

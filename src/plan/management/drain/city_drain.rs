@@ -141,7 +141,7 @@ pub fn next(city: &City<'_>, now: Timestamp) -> Option<Drain> {
     let City { code: city, namespaces, clusters, before, timing, recalled } = *city;
     let mut look = Look { city, namespaces, clusters, timing, now, is_draining: true };
     let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
-    // One of these clusters may hold nothing at the moment: the last namespace has left it, or returns to it.
+    // Also clusters that hold nothing at the moment: the last namespace has left, or returns.
     let between = look.between();
     let known = held.into_iter().chain(&between);
     let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();

@@ -97,8 +97,7 @@ pub fn next(status: &PlacementStatus, context: &Context<'_>) -> Next {
         (Some(of), Stage::Returning) => context.returning(status, of),
         _ => context.begin(status, &failed),
     };
-    // The instruction may be older than the status. A namespace that has just returned is on the cluster that is drained.
-    if transfer.is_none() && !context.instruction.is_draining && !context.is_on_leaving(status) {
+    if transfer.is_none() && !context.is_draining(status) {
         failed.clear();
     }
     Next { transfer, failed }
@@ -116,8 +115,7 @@ pub fn waiting(status: &PlacementStatus, context: &Context<'_>) -> Option<Next> 
 /// The transfer of a namespace whose policy was deleted while a part had left: the rest of it leaves the cluster that has to be
 /// empty. `None` if the bindings do not show one.
 pub fn interrupted(status: &PlacementStatus, context: &Context<'_>) -> Option<Transfer> {
-    let is_leaving = |name: &&String| context.clusters.get(*name).is_some_and(ClusterFacts::is_leaving);
-    let (leaving, staying): (Vec<&String>, Vec<&String>) = status.on.keys().partition(is_leaving);
+    let (leaving, staying): (Vec<&String>, Vec<&String>) = status.on.keys().partition(|name| context.is_leaving(name));
     let ([from], [to]) = (&leaving[..], &staying[..]) else { return None };
     let route = Route { from: (*from).clone(), to: (*to).clone() };
     (!status.is_shared()).then(|| Transfer::begin(route, false, Before::FULL, context.now))
@@ -151,14 +149,14 @@ impl Context<'_> {
         of: &Transfer,
         failed: &mut BTreeMap<String, Failure>,
     ) -> Option<Transfer> {
-        let (instruction, route) = (self.instruction, &of.route);
-        if status.has_arrived(of, instruction.is_draining) {
+        let (is_draining, route) = (self.is_draining(status), &of.route);
+        if status.has_arrived(of, is_draining) {
             return None;
         }
         let can_return = self.is_able(&route.from).is_ok();
         // If the target takes no more, the namespace becomes whole again on the old cluster.
-        let is_stuck = !instruction.is_draining && self.is_able(&route.to).is_err() && can_return;
-        let failure = if instruction.is_draining {
+        let is_stuck = !is_draining && self.is_able(&route.to).is_err() && can_return;
+        let failure = if is_draining {
             late(self.namespace, status, of, self.clusters, self.timing, self.now)
         } else {
             is_stuck.then(|| failure(self.namespace, status, of, self.clusters, self.timing, self.now))
@@ -193,9 +191,14 @@ impl Context<'_> {
         is_able(self.clusters, cluster)
     }
 
-    /// True if something is on a cluster that has to be empty.
-    fn is_on_leaving(&self, status: &PlacementStatus) -> bool {
-        status.on.keys().any(|name| self.clusters.get(name).is_some_and(ClusterFacts::is_leaving))
+    fn is_leaving(&self, cluster: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(ClusterFacts::is_leaving)
+    }
+
+    /// True if the city leaves a cluster. The instruction may be older than the status, so the clusters of the namespace count too.
+    fn is_draining(&self, status: &PlacementStatus) -> bool {
+        let of_route = status.transfer.iter().flat_map(|of| [&of.route.from, &of.route.to]);
+        self.instruction.is_draining || status.on.keys().chain(of_route).any(|name| self.is_leaving(name))
     }
 
     fn is_fit(&self, cluster: &str) -> bool {
