@@ -365,7 +365,7 @@ fn released_chart_has_version_image_and_a_valid_configuration() {
 #[test]
 fn install_files_have_the_objects_of_each_overlay() {
     let dir = testbed::binaries::cache().join(format!("run-{}-files", std::process::id()));
-    let image = "r.example/c:v1";
+    let image = "r.example:5000/c:v1@sha256:0000000000000000000000000000000000000000000000000000000000000007";
     let files = chart::install_files(&Release { version: "1.2.3".to_owned(), image: image.to_owned() }).unwrap();
     chart::write(&files, &dir).unwrap();
     let mut written = BTreeSet::new();

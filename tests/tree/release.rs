@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use testbed::chart;
 
 use super::{executable, image::Folder, root};
 
@@ -23,6 +24,7 @@ case "$name $*" in
     chmod 700 "$CARGO_TARGET_DIR/$target/release/kubectl-compute" ;;
   'cargo testbed sbom') echo '{"bomFormat": "CycloneDX"}' ;;
   'cargo testbed schemas '*) mkdir -p "$3/group" && echo '{}' > "$3/group/kind_v1.json" ;;
+  'cargo testbed install-files '*) mkdir -p "$3" && cp "$INSTALL_FILES"/*.yaml "$3" ;;
   'cargo testbed chart '*) mkdir -p "$3" && echo 'name: compute' > "$3/Chart.yaml" ;;
   'git log '*) echo 1700000000 ;;
   'git rev-parse '*) echo of-the-commit ;;
@@ -67,6 +69,7 @@ impl Stage {
             .env("PATH", format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap()))
             .env("CALLS", &calls)
             .env("CARGO_TARGET_DIR", self.path("target"))
+            .env("INSTALL_FILES", self.path("made"))
             .envs(variables.iter().copied())
             .output()
             .unwrap();
@@ -173,35 +176,30 @@ fn schemas_accept_the_sample_and_refuse_a_misspelt_field() {
 }
 
 #[test]
-fn release_manifests_have_every_overlay_with_the_image() {
+fn release_manifests_are_the_install_files_with_the_image() {
     let stage = Stage::new();
     let image = format!("registry.example:5000/team/compute-operator:{TAG}@{DIGEST}");
+    let release = chart::Release { image: image.clone(), ..chart::Release::default() };
+    let made = chart::install_files(&release).unwrap();
+    chart::write(&made, &stage.path("made")).unwrap();
     let (out, calls) = stage.run("manifests", &[&image, "dist"]);
     assert!(out.status.success(), "{}", text(&out));
-    let overlays = fs::read_dir(root().join("config/overlays")).unwrap();
-    let overlays = overlays.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let files: BTreeSet<String> =
-        overlays.filter(|name| name != "dev").map(|name| format!("install-{name}.yaml")).collect();
+    let files: BTreeSet<String> = made.keys().map(|name| format!("install-{name}")).collect();
     let packed = ["compute-config.tar.gz", "crd-schemas.tar.gz", "crds.yaml"].map(str::to_owned);
     assert_eq!(stage.names("dist"), files.iter().cloned().chain(packed).collect());
-    let mut managers = 0;
-    for file in &files {
-        let objects =
-            testbed::manifests::documents(&fs::read_to_string(stage.path("dist").join(file)).unwrap()).unwrap();
-        assert!(!objects.is_empty(), "{file}");
-        for deployment in objects.iter().filter(|object| object["kind"] == "Deployment") {
-            assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], image, "{file}");
-            managers += 1;
-        }
-        let overlay = file.trim_start_matches("install-").trim_end_matches(".yaml");
-        let rendered = super::manifests::kustomize(&root().join("config/overlays").join(overlay));
-        assert_eq!(objects.len(), testbed::manifests::documents(&rendered).unwrap().len(), "{file}");
+    for (name, text) in &made {
+        assert_eq!(&fs::read_to_string(stage.path("dist").join(format!("install-{name}"))).unwrap(), text);
     }
-    assert!(managers > 5, "{managers}");
+    let version = env!("CARGO_PKG_VERSION");
+    let asked = format!(" --image {image} --version {version}");
+    let of_chart = format!(" --image {} --version {version}", image.split_once('@').unwrap().0);
+    for (verb, options) in [("install-files", &asked), ("chart", &of_chart)] {
+        let call = calls.iter().find(|call| call.starts_with(&format!("cargo testbed {verb} ")));
+        assert!(call.is_some_and(|call| call.ends_with(options.as_str())), "{verb}{options}: {calls:#?}");
+    }
     let crds = testbed::manifests::documents(&fs::read_to_string(stage.path("dist/crds.yaml")).unwrap()).unwrap();
     assert!(crds.len() == 3 && crds.iter().all(|object| object["kind"] == "CustomResourceDefinition"));
-    let chart = root().join("config/chart").exists();
-    assert_eq!(calls.iter().any(|call| call.starts_with("helm package ")), chart, "{calls:#?}");
+    assert!(calls.iter().any(|call| call.starts_with("helm package ")), "{calls:#?}");
     // The same tree gives the same files.
     let (out, _) = stage.run("manifests", &[&image, "again"]);
     assert!(out.status.success(), "{}", text(&out));
