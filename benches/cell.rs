@@ -21,11 +21,11 @@ use std::{
 
 use common::{
     count, create, created, deployment,
-    measure::{Column, cpu, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
+    measure::{Column, cpu, handled, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
     namespace, resource, wait,
 };
 use compute_operator::api::meta::{annotation, label};
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
@@ -34,19 +34,18 @@ use serde_json::{Value, json};
 use testbed::{
     Options, Testbed, audit::Audit, control_plane::ControlPlane, karmada::Flavour, manifests, operator::Operator,
 };
-use tokio::{
-    sync::mpsc::{UnboundedSender, unbounded_channel},
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 /// Deployments created each second at the steady rate.
 const RATE: u64 = 20;
 /// Instances of each deployment of the burst.
 const INSTANCES: usize = 10;
+/// Objects that the benchmark answers at a time.
+const AT_ONCE: usize = 16;
 /// Namespaces of the project that the deployments are in.
 const NAMESPACES: usize = 10;
 
-/// When each Instance's deployment was created, and when the Instance lost its last gate, was available, and was so on the hub.
+/// Times of each Instance: its deployment was created, its last gate was opened, it was available, and the hub showed that.
 #[derive(Default)]
 struct Times {
     asked: BTreeMap<String, Instant>,
@@ -212,14 +211,20 @@ async fn load(
     written.map(|(_, at)| *at).max().unwrap()
 }
 
-/// Calls `handle` for each object that is sent, 16 at a time.
-fn handled<F: Future<Output = ()> + Send + 'static>(
-    handle: impl Fn(DynamicObject) -> F + Send + 'static,
-) -> UnboundedSender<DynamicObject> {
-    let (send, receive) = unbounded_channel::<DynamicObject>();
-    let objects = stream::unfold(receive, async |mut receive| Some((receive.recv().await?, receive)));
-    tokio::spawn(async move { objects.for_each_concurrent(16, handle).await });
-    send
+/// Calls `handle` for each object of a kind that is created on a plane from now on.
+async fn answer<F: Future<Output = ()> + Send + 'static>(
+    plane: &Client,
+    kind: &str,
+    handle: impl Fn(Client, DynamicObject) -> F + Send + 'static,
+) {
+    let client = plane.clone();
+    let send = handled(AT_ONCE, move |object| handle(client.clone(), object));
+    watch(plane, kind, move |object, is_new| {
+        if is_new {
+            let _ = send.send(object);
+        }
+    })
+    .await;
 }
 
 /// Writes the status of an object, as another controller. The object may be gone by now.
@@ -242,60 +247,33 @@ fn condition(object: &DynamicObject, type_: &str, reason: &str) -> Value {
 
 /// Grants each claim.
 async fn grant(project: &Client) {
-    let plane = project.clone();
-    let send = handled(move |claim| {
-        let plane = plane.clone();
-        async move {
-            let status = json!({ "conditions": [condition(&claim, "Granted", "QuotaAvailable")] });
-            report(&plane, "ResourceClaim", &claim, status).await;
-        }
-    });
-    watch(project, "ResourceClaim", move |claim, is_new| {
-        if is_new {
-            let _ = send.send(claim);
-        }
+    answer(project, "ResourceClaim", |plane, claim| async move {
+        let status = json!({ "conditions": [condition(&claim, "Granted", "QuotaAvailable")] });
+        report(&plane, "ResourceClaim", &claim, status).await;
     })
     .await;
 }
 
 /// Gives each binding a context, and each claim a subnet. All bindings of a namespace have the same context.
 async fn connect(cell: &Client) {
-    let plane = cell.clone();
-    let send = handled(move |binding| {
-        let plane = plane.clone();
-        async move {
-            let name = binding.data["spec"]["network"]["name"].as_str().unwrap().to_owned();
-            let spec = json!({ "network": { "name": name }, "location": binding.data["spec"]["location"] });
-            ready(&plane, "NetworkContext", &name, &binding, spec).await;
-            let reference = json!({ "namespace": binding.namespace(), "name": name });
-            let conditions = [condition(&binding, "Ready", "NetworkContextReady")];
-            let status = json!({ "conditions": conditions, "networkContextRef": reference });
-            report(&plane, "NetworkBinding", &binding, status).await;
-        }
-    });
-    watch(cell, "NetworkBinding", move |binding, is_new| {
-        if is_new {
-            let _ = send.send(binding);
-        }
+    answer(cell, "NetworkBinding", |plane, binding| async move {
+        let name = binding.data["spec"]["network"]["name"].as_str().unwrap().to_owned();
+        let spec = json!({ "network": { "name": name }, "location": binding.data["spec"]["location"] });
+        ready(&plane, "NetworkContext", &name, &binding, spec).await;
+        let reference = json!({ "namespace": binding.namespace(), "name": name });
+        let conditions = [condition(&binding, "Ready", "NetworkContextReady")];
+        let status = json!({ "conditions": conditions, "networkContextRef": reference });
+        report(&plane, "NetworkBinding", &binding, status).await;
     })
     .await;
-    let plane = cell.clone();
-    let send = handled(move |claim| {
-        let plane = plane.clone();
-        async move {
-            let context = &claim.data["spec"]["networkContext"];
-            let spec = json!({ "networkContext": context, "startAddress": "10.0.0.0", "prefixLength": 24 });
-            ready(&plane, "Subnet", &claim.name_any(), &claim, spec).await;
-            let status = json!({
-                "conditions": [condition(&claim, "Ready", "Ready")], "subnetRef": { "name": claim.name_any() },
-            });
-            report(&plane, "SubnetClaim", &claim, status).await;
-        }
-    });
-    watch(cell, "SubnetClaim", move |claim, is_new| {
-        if is_new {
-            let _ = send.send(claim);
-        }
+    answer(cell, "SubnetClaim", |plane, claim| async move {
+        let context = &claim.data["spec"]["networkContext"];
+        let spec = json!({ "networkContext": context, "startAddress": "10.0.0.0", "prefixLength": 24 });
+        ready(&plane, "Subnet", &claim.name_any(), &claim, spec).await;
+        let status = json!({
+            "conditions": [condition(&claim, "Ready", "Ready")], "subnetRef": { "name": claim.name_any() },
+        });
+        report(&plane, "SubnetClaim", &claim, status).await;
     })
     .await;
 }
@@ -313,7 +291,7 @@ async fn ready(plane: &Client, kind: &str, name: &str, beside: &DynamicObject, s
 /// Reports each Instance without gates as available.
 async fn run_instances(cell: &Client, record: &Record) {
     let (plane, times) = (cell.clone(), record.clone());
-    let send = handled(move |instance| {
+    let send = handled(AT_ONCE, move |instance| {
         let (plane, times) = (plane.clone(), times.clone());
         async move {
             times.lock().unwrap().available.insert(instance.name_any(), Instant::now());

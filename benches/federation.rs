@@ -22,7 +22,7 @@ use std::{
 
 use common::{
     count, create, deployment, manager,
-    measure::{Column, cpu, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
+    measure::{Column, cpu, handled, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
     namespace, report, resource, wait,
 };
 use compute_operator::api::names::deployment_binding;
@@ -37,6 +37,8 @@ use tokio::time::{Instant, sleep};
 
 /// Deployments created each second at the steady rate.
 const RATE: u64 = 20;
+/// Copies that the benchmark answers at a time.
+const AT_ONCE: usize = 8;
 /// Namespaces of the project that the deployments are in.
 const NAMESPACES: usize = 20;
 /// Label that the rival reads the city from.
@@ -257,27 +259,9 @@ async fn clean_up(project: &Client, hub: &Client) -> Duration {
 
 /// Answers each copy as Karmada and a cell do.
 async fn answer(hub: &Client, record: &Record) {
-    let (send, copies) = answers(hub.clone(), record.clone());
-    let record = record.clone();
-    watch(hub, "WorkloadDeployment", move |copy, is_new| {
-        if is_new {
-            record.lock().unwrap().arrived.insert(copy.name_any(), Instant::now());
-            let _ = send.send(copy);
-        }
-    })
-    .await;
-    tokio::spawn(copies);
-}
-
-/// Returns a channel, and the task that answers the copies in it, eight at a time.
-fn answers(
-    hub: Client,
-    record: Record,
-) -> (tokio::sync::mpsc::UnboundedSender<DynamicObject>, impl Future<Output = ()>) {
-    let (send, receive) = tokio::sync::mpsc::unbounded_channel::<DynamicObject>();
-    let copies = stream::unfold(receive, async |mut receive| Some((receive.recv().await?, receive)));
-    let answer = copies.for_each_concurrent(8, move |copy| {
-        let (hub, record) = (hub.clone(), record.clone());
+    let (plane, times) = (hub.clone(), record.clone());
+    let send = handled(AT_ONCE, move |copy| {
+        let (hub, record) = (plane.clone(), times.clone());
         async move {
             deliver(&hub, &copy).await;
             record.lock().unwrap().answered.insert(copy.name_any(), Instant::now());
@@ -287,7 +271,14 @@ fn answers(
             all.patch_status(&copy.name_any(), &PatchParams::default(), &patch).await.unwrap();
         }
     });
-    (send, answer)
+    let record = record.clone();
+    watch(hub, "WorkloadDeployment", move |copy, is_new| {
+        if is_new {
+            record.lock().unwrap().arrived.insert(copy.name_any(), Instant::now());
+            let _ = send.send(copy);
+        }
+    })
+    .await;
 }
 
 /// Writes the binding of a copy, as Karmada shows it after the delivery.

@@ -10,7 +10,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testbed::{audit::Audit, control_plane::ControlPlane, operator::Operator};
-use tokio::time::{Instant, interval, sleep};
+use tokio::{
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::{Instant, interval, sleep},
+};
 
 use super::{count, create, deployment, namespace, resource, wait};
 
@@ -158,4 +161,15 @@ pub async fn watch(plane: &Client, kind: &str, mut seen: impl FnMut(DynamicObjec
             }
         }
     });
+}
+
+/// Calls `handle` for each object that is sent, this many at a time.
+pub fn handled<F: Future<Output = ()> + Send + 'static>(
+    at_once: usize,
+    handle: impl Fn(DynamicObject) -> F + Send + 'static,
+) -> UnboundedSender<DynamicObject> {
+    let (send, receive) = unbounded_channel::<DynamicObject>();
+    let objects = stream::unfold(receive, async |mut receive| Some((receive.recv().await?, receive)));
+    tokio::spawn(async move { objects.for_each_concurrent(at_once, handle).await });
+    send
 }

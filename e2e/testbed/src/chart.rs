@@ -34,7 +34,7 @@ const WEBHOOKS: &str = "https://compute-webhook.compute-system.svc.cluster.local
 /// Name that kustomize gives to the ConfigMap with the hub's kubeconfig, without its hash.
 const HUB_CONFIG: &str = "compute-downstream-kubeconfig-";
 
-/// What one release of the chart installs on one API server.
+/// The objects that one release of the chart installs on one API server.
 #[derive(Debug)]
 pub struct Role {
     /// Value of `role`, which is the name of the overlay.

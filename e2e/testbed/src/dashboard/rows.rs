@@ -8,7 +8,7 @@ pub(super) type Panel =
 /// A panel with one number: its title, its description, its limits, the page in `docs/` for its problem, and its query.
 pub(super) type Stat = (&'static str, &'static str, Limits, &'static str, &'static str);
 
-/// How a number is coloured.
+/// The colours of a number.
 #[derive(Clone, Copy)]
 pub(super) enum Limits {
     /// Green at 0, else red.
