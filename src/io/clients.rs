@@ -12,7 +12,6 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
     config::{Cluster, Kubeconfig, KubeconfigError},
 };
 use secrecy::ExposeSecret as _;
@@ -27,6 +26,7 @@ use super::{
     requests::{Meter, Observer, ServerClock},
     server,
     token::{self, Validity},
+    transport::{self, Tls},
 };
 use crate::{
     api::names::ProjectName,
@@ -57,6 +57,8 @@ struct Loaded {
     config: Config,
     /// Proxies by the address of the server. `None` if the kubeconfig names a proxy.
     proxies: Option<Proxies>,
+    /// Shared by all clients of these credentials.
+    tls: Tls,
     /// The files that were loaded, and a digest of their content.
     files: Vec<PathBuf>,
     digest: Digest,
@@ -78,7 +80,7 @@ fn digest(files: &[PathBuf]) -> Digest {
 
 impl Loaded {
     fn new(config: Config, proxies: Option<Proxies>, files: Vec<PathBuf>) -> Self {
-        Self { config, proxies, digest: digest(&files), files, version: 0 }
+        Self { config, proxies, tls: Tls::default(), digest: digest(&files), files, version: 0 }
     }
 }
 
@@ -111,12 +113,12 @@ impl Credentials {
         self.loaded().config.cluster_url.clone()
     }
 
-    /// Makes a client for `address`, or for the server of the kubeconfig, and returns the version of the credentials. Reads the
-    /// files of certificates.
+    /// Makes a client for `address`, or for the server of the kubeconfig, and returns the version of the credentials. The first one
+    /// reads the files of certificates.
     fn client(&self, address: Option<&http::Uri>, observer: &Observer) -> Result<(Client, u64), String> {
-        let (mut config, proxies, version) = {
+        let (mut config, proxies, tls, version) = {
             let loaded = self.loaded();
-            (loaded.config.clone(), loaded.proxies.clone(), loaded.version)
+            (loaded.config.clone(), loaded.proxies.clone(), loaded.tls.clone(), loaded.version)
         };
         if let Some(address) = address {
             config.cluster_url = address.clone();
@@ -124,8 +126,8 @@ impl Credentials {
         if let Some(proxies) = proxies {
             config.proxy_url = proxies.of_server(&config.cluster_url)?;
         }
-        let builder = ClientBuilder::try_from(config).map_err(|e| root_cause(&e))?;
-        Ok((builder.with_layer(observer).build(), version))
+        let client = transport::client(config, &tls, observer).map_err(|e| root_cause(&e))?;
+        Ok((client, version))
     }
 
     /// Takes over reloaded credentials, if a client can be made of them.
@@ -137,7 +139,7 @@ impl Credentials {
             // Facts about one server do not hold for another.
             return Err(format!("it names another server, {}: restart the manager to use it", new.config.cluster_url));
         }
-        (loaded.config, loaded.proxies) = (new.config.clone(), new.proxies.clone());
+        (loaded.config, loaded.proxies, loaded.tls) = (new.config.clone(), new.proxies.clone(), new.tls.clone());
         (loaded.files, loaded.digest) = (new.files.clone(), new.digest);
         loaded.version += 1;
         Ok(())

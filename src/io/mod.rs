@@ -23,6 +23,7 @@ pub mod store;
 #[cfg(test)]
 pub(crate) mod stub_server;
 mod token;
+mod transport;
 mod uid;
 pub mod watch;
 mod watched;
