@@ -45,6 +45,11 @@ pub trait Reconciler: Send + Sync + 'static {
     /// The key that it is queued by.
     type Key: Key;
 
+    /// Returns the pause of `key` after a successful run. A run that reads many objects needs a longer one, see [`rest_after`].
+    fn rest(&self, _key: &Self::Key) -> Duration {
+        Self::Key::REST
+    }
+
     /// Returns the same moment by the clock of the API server that wrote the times which decisions on `key` compare.
     fn by_server(&self, key: &Self::Key, now: Now) -> Now;
 
@@ -111,8 +116,8 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
         Err(_) => ("error", Outcome::Failed),
     };
     metrics.reconciled(R::NAME, label, Now::read().instant.duration_since(started.instant));
-    let shown = key.to_string();
-    let delay = queue.finish(key, outcome);
+    let (shown, rest) = (key.to_string(), reconciler.rest(&key));
+    let delay = queue.finish_with_rest(key, outcome, rest);
     if let Err(error) = result {
         metrics.reconcile_failed(R::NAME, error.label());
         let retry_in = format!("{:.1}s", delay.unwrap_or_default().as_secs_f64());
@@ -128,6 +133,18 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
             }
         }
     }
+}
+
+/// Pause for each object that a run reads. Reading one takes about 1 µs, so the runs of a key take a twentieth of the thread.
+const REST_OF_EACH: Duration = Duration::from_micros(20);
+/// Longest such pause: a later answer to an event would be noticed.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// Returns the pause after a run that reads this many objects, and at least `least`. Without it, thousands of objects with an event
+/// each would have a key read all of them after each event.
+fn rest_after(least: Duration, read: usize) -> Duration {
+    let each = REST_OF_EACH.saturating_mul(u32::try_from(read).unwrap_or(u32::MAX));
+    least.saturating_add(each).min(LONGEST_REST).max(least)
 }
 
 /// Sends one write and counts it.
@@ -388,6 +405,16 @@ mod tests {
             let worst = worst(codes.iter().map(|code| api(*code)));
             let call = worst.map(|error| if let Error::Api { call, .. } = error { call } else { String::new() });
             assert_eq!(call.as_deref(), expected, "{codes:?}");
+        }
+    }
+
+    #[test]
+    fn rest_grows_with_the_objects_that_a_run_reads_up_to_a_limit() {
+        let rest = |least, read| rest_after(Duration::from_millis(least), read).as_millis();
+        for (least, read, expected) in
+            [(0, 0, 0), (50, 0, 50), (50, 100, 52), (200, 10_000, 400), (200, 1_000_000, 1000), (5000, 9, 5000)]
+        {
+            assert_eq!(rest(least, read), expected, "{least} ms, {read} objects");
         }
     }
 

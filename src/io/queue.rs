@@ -29,7 +29,7 @@ pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
     /// Lanes are served in turn, so that a busy one does not starve the others.
     type Lane: Clone + Ord + Hash + Send + Sync + 'static;
 
-    /// Pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
+    /// Shortest pause of a key after a successful run, for keys with many events. One run handles all events of the pause.
     const REST: Duration = Duration::ZERO;
 
     /// Returns the lane of this key.
@@ -100,7 +100,7 @@ struct State<K: Key> {
     error_grace: Option<Duration>,
     /// End of the pause of each key, and the same pauses in the order of their ends.
     rests_until: HashMap<K, Instant>,
-    rests: VecDeque<(Instant, K)>,
+    rests: BTreeSet<(Instant, K)>,
     /// The due time for which an idle worker waits. The others sleep until there is a key for them.
     watched: Option<Instant>,
     metrics: Option<QueueMetrics>,
@@ -122,7 +122,7 @@ impl<K: Key> Default for Queue<K> {
             failing_since: HashMap::new(),
             error_grace: None,
             rests_until: HashMap::new(),
-            rests: VecDeque::new(),
+            rests: BTreeSet::new(),
             watched: None,
             metrics: None,
         };
@@ -235,6 +235,11 @@ impl<K: Key> Queue<K> {
 
     /// Returns `key` to the queue after a run. The result is the back-off delay, if the run failed.
     pub fn finish(&self, key: K, outcome: Outcome) -> Option<Duration> {
+        self.finish_with_rest(key, outcome, K::REST)
+    }
+
+    /// The same, with another pause after a successful run.
+    pub fn finish_with_rest(&self, key: K, outcome: Outcome, rest: Duration) -> Option<Duration> {
         let mut state = self.lock();
         let worked = state.running.remove(&key).map(|since| since.elapsed());
         state.leave(&key.lane(), outcome);
@@ -255,7 +260,7 @@ impl<K: Key> Queue<K> {
             metrics.finished(worked, delay.is_some());
         }
         if !failed {
-            state.rest(&key);
+            state.rest(&key, rest);
         }
         match delay {
             Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
@@ -371,18 +376,20 @@ impl<K: Key> State<K> {
     }
 
     /// Starts the pause of this key after a successful run.
-    fn rest(&mut self, key: &K) {
-        if K::REST.is_zero() {
+    fn rest(&mut self, key: &K, rest: Duration) {
+        if rest.is_zero() {
             return;
         }
-        let until = Instant::now() + K::REST;
-        self.rests_until.insert(key.clone(), until);
-        self.rests.push_back((until, key.clone()));
+        let until = Instant::now() + rest;
+        if let Some(before) = self.rests_until.insert(key.clone(), until) {
+            self.rests.remove(&(before, key.clone()));
+        }
+        self.rests.insert((until, key.clone()));
     }
 
     fn release_due(&mut self, now: Instant) {
-        while let Some((until, key)) = self.rests.pop_front_if(|(until, _)| *until <= now) {
-            if self.rests_until.get(&key) == Some(&until) {
+        while self.rests.first().is_some_and(|(until, _)| *until <= now) {
+            if let Some((_, key)) = self.rests.pop_first() {
                 self.rests_until.remove(&key);
             }
         }

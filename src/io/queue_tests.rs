@@ -221,6 +221,21 @@ async fn queue_pausing_key_runs_once_for_all_events() {
     assert!(queue.lock().rests_until.len() <= 1 && queue.lock().rests.len() <= 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn queue_pause_of_each_run_can_differ_and_ends_in_its_own_order() {
+    let (queue, start) = (Queue::default(), Instant::now());
+    for (key, rest) in [(1, 9), (2, 2), (3, 0)] {
+        queue.add(Restful(key));
+        let running = queue.next().await;
+        queue.finish_with_rest(running, Outcome::Done, Duration::from_secs(rest));
+        queue.add(Restful(key));
+    }
+    for expected in [(3, 0), (2, 2), (1, 9)] {
+        let running = queue.next().await;
+        assert_eq!((running.0, start.elapsed().as_secs()), expected);
+    }
+}
+
 /// All objects of a cell were in one lane, so a deployment waited for the work of other projects.
 #[tokio::test]
 async fn queue_cell_namespace_with_many_objects_does_not_delay_another() {

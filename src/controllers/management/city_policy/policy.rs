@@ -14,8 +14,8 @@ use crate::controllers::management::{
 };
 use crate::{
     api::{karmada::PropagationPolicy, names::CityCode},
-    controllers::{Reconciler, came_of, contests::Contests, failure_of, record, send},
-    io::{Error, clock::Now, store::ObjectKey},
+    controllers::{Reconciler, came_of, contests::Contests, failure_of, record, rest_after, send},
+    io::{Error, clock::Now, queue::Key as _, store::ObjectKey},
     plan::{
         Failure, Next, Object, Shared,
         contest::Regarding,
@@ -53,6 +53,11 @@ type Impact = Result<Vec<String>, Vec<String>>;
 impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
     type Key = PolicyKey;
+
+    /// Each run reads all deployments of the city in the namespace.
+    fn rest(&self, key: &PolicyKey) -> Duration {
+        rest_after(PolicyKey::REST, self.ctx.hub.copies.count_by_index(&city_index(&key.namespace, &key.city)))
+    }
 
     fn by_server(&self, _: &PolicyKey, now: Now) -> Now {
         now.on(self.ctx.hub.plane.connection().clock())
@@ -240,6 +245,7 @@ mod tests {
         let copy: WorkloadDeployment = serde_json::from_value(serde_json::json!({
             "metadata": {
                 "name": "web", "namespace": "ns-1", "uid": "w", "resourceVersion": "1",
+                "labels": { label::TOPOLOGY_CITY: "dfw" },
                 "annotations": { annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# },
             },
             "spec": {
@@ -251,6 +257,9 @@ mod tests {
         .unwrap();
         ctx.hub.copies.replace(vec![Incoming::new(&copy.clone(), Some(PackedDeployment::of(copy)))], 1);
         let (policy, namespace, began) = (ctx.policy(), Arc::<str>::from("ns-1"), Now::read());
+        let rest = |city| policy.rest(&PolicyKey { namespace: namespace.clone(), city: CityCode::parse(city).unwrap() });
+        assert_eq!(rest("ord"), PolicyKey::REST);
+        assert_eq!(rest("dfw"), rest_after(PolicyKey::REST, 1), "it reads the copies of its city");
         let questions = Questions { migration: true, rollback: false, probe: false };
         let ttl = ctx.options.timing.poll;
         for (after, is_read) in [(Duration::ZERO, true), (ttl / 2, false), (ttl, true)] {

@@ -16,8 +16,8 @@ use crate::controllers::management::{
 };
 use crate::{
     api::{names, referenced::DataRef},
-    controllers::{Reconciler, compact::PackedDeployment, failure_of, record, send},
-    io::{Class, Error, clock::Now, store::ObjectKey},
+    controllers::{Reconciler, compact::PackedDeployment, failure_of, record, rest_after, send},
+    io::{Class, Error, clock::Now, queue::Key as _, store::ObjectKey},
     plan::{
         Failure, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
@@ -63,6 +63,16 @@ pub(crate) struct ResolvedKey<'a> {
 impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
     type Key = CompanionKey;
+
+    /// Each run reads all users of the source.
+    fn rest(&self, key: &CompanionKey) -> Duration {
+        let users = self
+            .ctx
+            .projects
+            .get(&key.project)
+            .map_or(0, |project| project.deployments.count_by_index(&source_index(&key.namespace, &key.data_ref)));
+        rest_after(CompanionKey::REST, users)
+    }
 
     fn by_server(&self, _: &CompanionKey, now: Now) -> Now {
         now.on(self.ctx.hub.plane.connection().clock())

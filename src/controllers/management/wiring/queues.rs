@@ -146,6 +146,9 @@ impl fmt::Display for CompanionKey {
 impl Key for CompanionKey {
     type Lane = ProjectName;
 
+    /// Each new user of a companion causes an event. The first one is handled at once.
+    const REST: Duration = Duration::from_millis(50);
+
     fn lane(&self) -> ProjectName {
         self.project.clone()
     }
@@ -168,7 +171,7 @@ impl fmt::Display for PolicyKey {
 impl Key for PolicyKey {
     type Lane = Arc<str>;
 
-    /// Each deployment of the city causes several events, and each reconcile reads all deployments. The pause also delays the guard
+    /// Each deployment of the city causes several events. The pause also delays the guard
     /// of a city that has just been scheduled: with 5 s, a Cluster that lost its label lost its Instances (`it demo::`).
     const REST: Duration = Duration::from_millis(200);
 
