@@ -5,7 +5,7 @@
 //! - the manager with unrelated ConfigMaps and Secrets of 1 KiB each, in the project and on the hub (default 100,000, half of
 //!   each kind)
 //! - the manager restarted with deployments with a reported status (default 10,000), with the memory of one deployment, its
-//!   copy and its binding
+//!   copy and its binding, with the start itself, and with the processor time of one further deployment
 //! - the manager of this many projects without objects (default 0: left out), with its connections and its processor time at rest
 //!
 //! It also measures scrapes. First it encodes the metrics of a cell with 200 namespaces and 10,000 deployments. Later it measures
@@ -18,20 +18,34 @@ mod common;
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
-use common::{count, create, deployment, made::Made, manager, measure::cpu, memory, namespace, resource, secret, wait};
+use common::{
+    count, create, deployment, detailed_deployment,
+    made::Made,
+    manager,
+    measure::{cpu, paced, quiet},
+    memory, namespace, resource, secret, wait,
+};
 use compute_operator::metrics::Metrics;
 use futures::{StreamExt, stream};
 use kube::{
     Api, Client,
-    api::{DynamicObject, ListParams},
+    api::{DeleteParams, DynamicObject, ListParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, bed::announce, karmada::Flavour, operator::Operator};
+use testbed::{
+    Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, karmada::Flavour, operator::Operator,
+};
 use tokio::time::{Instant, sleep};
 
 /// Deployments of the last situation, and the Secrets of 64 KiB that each refers to.
 const DEPLOYMENTS: usize = 100;
 const SECRETS: usize = 10;
+/// Deployments that the operator copies to the hub. Further ones are stored in the same form, see [`multiply`].
+const COPIED: usize = 1_000;
+/// Deployments of one template.
+const OF_TEMPLATE: usize = 10;
+/// Deployments that show what a further one takes, and how many of them are created per second.
+const FURTHER: (usize, u64) = (200, 20);
 /// Number of scrapes for the median.
 const SCRAPES: usize = 100;
 /// Most memory of one deployment with its copy and its binding, in bytes.
@@ -109,12 +123,27 @@ async fn measure(over: &mut Over) {
     let operator = manager(&bed).await;
     wait("one companion", || async { count(&hub, "Secret").await == 1 }).await;
     let alone = settle(&operator, "alone").await;
-
-    track(&mut bed, deployments).await;
-    drop(operator);
+    wait("the first is delivered", || async { first(&hub).await.is_some() }).await;
+    let made = first(&hub).await.unwrap();
+    // The benchmark answers for Karmada from here on. The stand-in would take most of an hour for ten thousand.
+    bed.stop_stand_in();
+    let beside_none = further(&bed, &operator, "early").await;
+    track(&bed, operator, &made, deployments).await;
+    let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
+    let began = Instant::now();
     let operator = manager(&bed).await;
+    let ready = began.elapsed();
     let what = format!("started anew beside {deployments} deployments that are reported on");
     let tracked = settle(&operator, &what).await;
+    let requests: Vec<_> = marks.iter().flat_map(|mark| mark.requests().unwrap()).collect();
+    let writes = requests.iter().filter(|request| !["get", "list", "watch"].contains(&&*request.verb)).count();
+    println!(
+        "it is ready after {:.1} s, and has taken {:.1} s of processor time, {} reads and {writes} writes",
+        ready.as_secs_f64(),
+        cpu(operator.process.pid()),
+        requests.len() - writes
+    );
+    over.add(writes > 0, || format!("After a start it writes {writes} times, although nothing has changed."));
     let each = tracked.saturating_sub(alone) * 1024 / deployments.max(1);
     println!("that is {each} bytes for each deployment, with its copy and its binding");
     over.memory(deployments, tracked, each);
@@ -127,6 +156,14 @@ async fn measure(over: &mut Over) {
     let took = median(scrapes);
     println!("and a scrape takes {took:.1} ms");
     over.scrape("the manager", took);
+    let beside_all = further(&bed, &operator, "late").await;
+    for ((verb, few), (_, many)) in
+        ["creating", "deleting"].into_iter().zip(beside_none).zip(["", ""].into_iter().zip(beside_all))
+    {
+        println!(
+            "{verb} one takes {few:.1} ms of processor time beside no other, and {many:.1} ms beside {deployments}"
+        );
+    }
     let took = trace(&bed).await;
     println!("and a trace of one of them takes {took:.1} ms");
     over.add(took >= TRACE, || format!("A trace takes {took:.1} ms, which is to be less than {TRACE} ms."));
@@ -271,32 +308,109 @@ fn median(mut all: Vec<Duration>) -> f64 {
     all[all.len() / 2].as_secs_f64() * 1e3
 }
 
-/// Puts this number of deployments on the hub, ten of each template, each delivered to a cell and with a status. The stand-in for
-/// Karmada delivers only the first one, because it would take most of an hour for ten thousand. The benchmark writes the same
-/// result for the others.
-async fn track(bed: &mut Testbed, deployments: usize) {
-    let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
+/// Returns what Karmada and a cell have written for the first deployment. `None` until it is delivered.
+async fn first(hub: &Client) -> Option<Made> {
     let all = Api::<DynamicObject>::all_with(hub.clone(), &resource("WorkloadDeployment"));
-    let first = all.list_metadata(&ListParams::default()).await.unwrap().items.pop().unwrap();
-    let (namespace, name) = (first.metadata.namespace.unwrap(), first.metadata.name.unwrap());
-    wait("the first is delivered", || async { Made::of(&hub, &namespace, &name).await.is_some() }).await;
-    let made = Made::of(&hub, &namespace, &name).await.unwrap();
-    bed.stop_stand_in();
-    let began = Instant::now();
-    let others = |n: usize| format!("storefront-{n}-main-dfw");
-    stream::iter(0..deployments)
-        .for_each_concurrent(32, |n| create(&project, common::detailed_deployment(&others(n), n / 10)))
+    let first = all.list_metadata(&ListParams::default()).await.unwrap().items.pop()?.metadata;
+    Made::of(hub, &first.namespace?, &first.name?).await
+}
+
+/// Returns the processor time of creating and of deleting one deployment, in milliseconds.
+async fn further(bed: &Testbed, operator: &Operator, prefix: &str) -> [f64; 2] {
+    let (project, pid, (number, rate)) = (bed.project.client().await.unwrap(), operator.process.pid(), FURTHER);
+    let planes: [&ControlPlane; 2] = [&bed.project, &bed.hub];
+    let name = |n: usize| format!("{prefix}-{n}-main-dfw");
+    let mut took = [0.0; 2];
+    let before = cpu(pid);
+    let create = |n| create(&project, detailed_deployment(&name(n), 1_000_000 + n));
+    paced(number, Some(rate)).for_each_concurrent(16, create).await;
+    quiet(&planes).await;
+    took[0] = cpu(pid) - before;
+    let all =
+        Api::<DynamicObject>::namespaced_with(project.clone(), common::NAMESPACE, &resource("WorkloadDeployment"));
+    let before = cpu(pid);
+    paced(number, Some(rate))
+        .for_each_concurrent(16, |n| {
+            let (all, name) = (&all, name(n));
+            async move { all.delete(&name, &DeleteParams::background()).await.map(drop).unwrap() }
+        })
         .await;
-    wait("all are on the hub", || async { count(&hub, "WorkloadDeployment").await > deployments }).await;
-    let copies = all.list_metadata(&ListParams::default()).await.unwrap().items;
-    let copies = copies.into_iter().map(|copy| copy.metadata).filter(|copy| copy.name.as_ref() != Some(&name));
+    quiet(&planes).await;
+    took[1] = cpu(pid) - before;
+    assert!(all.get_metadata_opt(&name(number - 1)).await.unwrap().is_none(), "it is deleted");
+    took.map(|seconds| seconds * 1e3 / number as f64)
+}
+
+/// Puts this number of deployments on the hub, ten of each template, each delivered to a cell and with a status. Stops the
+/// operator, which has copied them.
+async fn track(bed: &Testbed, operator: Operator, made: &Made, deployments: usize) {
+    let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
+    let copied = deployments.min(COPIED);
+    let began = Instant::now();
+    stream::iter(0..copied)
+        .for_each_concurrent(32, |n| create(&project, detailed_deployment(&name(n), n / OF_TEMPLATE)))
+        .await;
+    wait("all are on the hub", || async { count(&hub, "WorkloadDeployment").await > copied }).await;
+    let all = Api::<DynamicObject>::all_with(hub.clone(), &resource("WorkloadDeployment"));
+    let copies = all.list_metadata(&ListParams::default()).await.unwrap().items.into_iter().map(|copy| copy.metadata);
+    let copies = copies.filter(|copy| copy.name.as_ref().is_some_and(|name| name.starts_with("storefront-")));
     stream::iter(copies).for_each_concurrent(16, |copy| made.again(copy)).await;
-    wait("all reports are in the project", || async {
-        sleep(Duration::from_secs(5)).await;
-        mirrored(&project).await == deployments
-    })
-    .await;
+    wait("all reports are in the project", || async { mirrored(&project).await == copied }).await;
+    quiet(&[&bed.project, &bed.hub]).await;
+    drop(operator);
+    multiply(bed, copied, deployments).await;
     eprintln!("{deployments} deployments are there, and reported on, after {:.0} s", began.elapsed().as_secs_f64());
+}
+
+fn name(n: usize) -> String {
+    format!("storefront-{n}-main-dfw")
+}
+
+/// Stores deployments, copies and bindings like the first ones, under other names, uids and templates, until there are
+/// `deployments`.
+async fn multiply(bed: &Testbed, copied: usize, deployments: usize) {
+    let hub_namespace = {
+        let project = bed.project.client().await.unwrap();
+        let shop =
+            Api::<DynamicObject>::all_with(project, &resource("Namespace")).get(common::NAMESPACE).await.unwrap();
+        format!("ns-{}", shop.metadata.uid.unwrap())
+    };
+    let kind = "compute.datumapis.com/workloaddeployments";
+    let places = [
+        (&bed.project, format!("{kind}/{}", common::NAMESPACE), ""),
+        (&bed.hub, format!("{kind}/{hub_namespace}"), ""),
+        (&bed.hub, format!("work.karmada.io/resourcebindings/{hub_namespace}"), "-workloaddeployment"),
+    ];
+    let mut models = Vec::new();
+    for (plane, resource, suffix) in &places {
+        let stored = bed.stored(plane, resource).await.unwrap();
+        models
+            .push((0..copied).map(|n| stored[&format!("{resource}/{}{suffix}", name(n))].clone()).collect::<Vec<_>>());
+    }
+    for ((plane, resource, suffix), texts) in places.iter().zip(&models) {
+        let others = (copied..deployments).map(|other| {
+            let n = other % copied;
+            let uids = models
+                .iter()
+                .enumerate()
+                .map(|(place, models)| (&models[n].0, format!("{place:08x}-0000-4000-8000-{other:012x}")));
+            let (template, new) = (n / OF_TEMPLATE, other / OF_TEMPLATE);
+            let text = texts[n]
+                .1
+                .replace(&name(n), &name(other))
+                .replace(&format!(".example.com/{template}\""), &format!(".example.com/{new}\""))
+                .replace(&format!("-{template:012}\""), &format!("-{new:012}\""));
+            let text = uids.fold(text, |text, (old, new)| text.replace(old, &new));
+            (format!("{resource}/{}{suffix}", name(other)), text)
+        });
+        bed.store(plane, others).await.unwrap();
+    }
+}
+
+/// Returns the uid of a stored object.
+fn uid(text: &str) -> String {
+    let object: DynamicObject = serde_json::from_str(text).unwrap();
+    object.metadata.uid.unwrap()
 }
 
 /// Returns the number of the project's deployments that show the reported status.

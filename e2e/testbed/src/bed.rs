@@ -2,6 +2,7 @@
 
 mod backups;
 mod objects;
+mod stored;
 
 use std::{
     collections::BTreeMap,

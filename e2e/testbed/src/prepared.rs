@@ -75,17 +75,7 @@ impl Prepared {
             return Ok(false);
         };
         let kept: BTreeMap<String, String> = kept;
-        let (mut batch, mut size) = (Vec::new(), 0);
-        for (key, value) in &kept {
-            if !batch.is_empty() && (batch.len() == OPERATIONS || size + value.len() > REQUEST_BYTES) {
-                put(etcd, std::mem::take(&mut batch)).await?;
-                size = 0;
-            }
-            size += value.len();
-            let key = STANDARD.encode(format!("/{name}/{key}"));
-            batch.push(json!({ "requestPut": { "key": key, "value": value } }));
-        }
-        put(etcd, batch).await?;
+        write(etcd, name, kept).await?;
         Ok(true)
     }
 
@@ -132,6 +122,21 @@ fn fresh() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Writes values in base64 under these keys of the API server of this name.
+pub(crate) async fn write(etcd: &Etcd, name: &str, pairs: impl IntoIterator<Item = (String, String)>) -> Result<()> {
+    let (mut batch, mut size) = (Vec::new(), 0);
+    for (key, value) in pairs {
+        if !batch.is_empty() && (batch.len() == OPERATIONS || size + value.len() > REQUEST_BYTES) {
+            put(etcd, std::mem::take(&mut batch)).await?;
+            size = 0;
+        }
+        size += value.len();
+        let key = STANDARD.encode(format!("/{name}/{key}"));
+        batch.push(json!({ "requestPut": { "key": key, "value": value } }));
+    }
+    put(etcd, batch).await
 }
 
 async fn put(etcd: &Etcd, operations: Vec<Value>) -> Result<()> {
