@@ -33,6 +33,7 @@ pub mod process;
 pub mod provider;
 mod proxy;
 pub mod schemas;
+pub mod status;
 pub mod supply;
 
 pub use bed::{Options, Testbed, eventually};

@@ -17,11 +17,13 @@ use rustix::process::Signal;
 use testbed::{
     Options, Testbed,
     admission::Webhooks,
-    binaries, chainsaw, chart, dashboard,
+    binaries, chainsaw, chart,
+    control_plane::client,
+    dashboard,
     karmada::Flavour,
     operator::{self, Operator},
     process::{is_alive, signal},
-    supply,
+    status, supply,
 };
 use tokio::time::Instant;
 
@@ -39,7 +41,7 @@ enum Verb {
     Up(Wanted),
     /// End the testbed
     Down,
-    /// Print if the testbed runs, and where
+    /// Print if the testbed runs, where, and the operator's objects in its projects
     Status,
     /// Run the chainsaw suites of e2e/suites on a new testbed
     E2e {
@@ -163,7 +165,7 @@ async fn main() -> ExitCode {
     let ended = match Cli::parse().verb {
         Verb::Up(wanted) => up(&wanted).await,
         Verb::Down => down().await,
-        Verb::Status => return status(),
+        Verb::Status => return show().await.unwrap_or_else(complain),
         Verb::Schemas { dir } => testbed::schemas::write(&dir),
         Verb::Board => fs::write(binaries::root().join(dashboard::FILE), dashboard::text()).map_err(Into::into),
         Verb::Sbom => supply::bill_of_materials().map(|bill| println!("{bill:#}")),
@@ -298,21 +300,21 @@ async fn down() -> Result<()> {
     Ok(())
 }
 
-fn status() -> ExitCode {
-    match running() {
-        Some(pid) if env_file().is_file() => {
-            println!("up, process {pid}\n{}", fs::read_to_string(env_file()).unwrap_or_default());
-            ExitCode::SUCCESS
-        }
-        Some(pid) => {
-            println!("starting, process {pid}; see {}", log_file().display());
-            ExitCode::FAILURE
-        }
-        None => {
-            println!("not running");
-            ExitCode::FAILURE
-        }
+/// Prints the addresses, and the operator's objects in each project.
+async fn show() -> Result<ExitCode> {
+    let Some(pid) = running() else {
+        println!("not running");
+        return Ok(ExitCode::FAILURE);
+    };
+    let Ok(env) = fs::read_to_string(env_file()) else {
+        println!("starting, process {pid}; see {}", log_file().display());
+        return Ok(ExitCode::FAILURE);
+    };
+    println!("up, process {pid}\n{env}");
+    for (name, kubeconfig) in status::projects(&env) {
+        println!("{name}\n{}\n", status::table(&client(&kubeconfig).await?).await?);
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn e2e(mut wanted: Wanted, gated: bool, more: &[String]) -> Result<ExitCode> {

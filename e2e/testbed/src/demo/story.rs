@@ -10,12 +10,12 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::manifests;
-
-use super::{
-    NAMESPACE, PATIENCE,
-    view::{View, condition, list},
+use crate::{
+    manifests,
+    status::{condition, list},
 };
+
+use super::{NAMESPACE, PATIENCE, view::View};
 
 /// The deployment that the demo follows.
 const DEPLOYMENT: &str = "hello-edge-dfw";

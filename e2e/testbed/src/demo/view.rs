@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
@@ -10,7 +10,12 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::TENANTS;
-use crate::{Testbed, control_plane::client, pki::User};
+use crate::{
+    Testbed,
+    control_plane::client,
+    pki::User,
+    status::{condition, list},
+};
 
 /// Clients of the control planes.
 pub struct View {
@@ -128,24 +133,6 @@ async fn companions(cell: &Client) -> Result<BTreeMap<String, Vec<String>>> {
         }
     }
     Ok(found)
-}
-
-/// Returns all objects of one of the operator's kinds.
-pub async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", kind));
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(error) => bail!("cannot list {kind}: {error}"),
-    }
-}
-
-/// Returns true if the condition is true, and a short text of it.
-pub fn condition(object: &DynamicObject, type_: &str) -> (bool, String) {
-    let conditions = object.data["status"]["conditions"].as_array();
-    let Some(found) = conditions.into_iter().flatten().find(|c| c["type"] == type_) else { return (false, "-".into()) };
-    let text = |field: &str| found[field].as_str().unwrap_or_default();
-    (text("status") == "True", format!("{type_}={} {}", text("status"), text("reason")))
 }
 
 fn deployment(object: &DynamicObject) -> String {
