@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use testbed::pki::User;
+use testbed::{pki::User, status};
 
 use crate::common::{
     RUNTIME,
@@ -34,7 +34,7 @@ fn typed(page: &str) -> Vec<String> {
 #[test]
 fn tenant_pages_commands_work_in_their_order() {
     RUNTIME.block_on(async {
-        let world = alone(Wish::default()).await;
+        let world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
         let bin = testbed::binaries::find_with_kubectl(&|_| ()).unwrap();
         let programs = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         let kubeconfig = world.bed.project.kubeconfig(&User::Admin);
@@ -48,6 +48,15 @@ fn tenant_pages_commands_work_in_their_order() {
                 let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
                 assert!(out.status.success(), "{page}: {command}: {said}");
                 seen += 1;
+            }
+            if page == PAGES[0] {
+                let table = status::table(&world.project).await.unwrap();
+                let ready = |kind: &str, name: &str| {
+                    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+                    lines.any(|line| line.starts_with(&[kind, NAMESPACE, name, "True"]))
+                };
+                assert!(ready("Workload", "hello") && ready("WorkloadDeployment", "hello-edge-ord"), "{table}");
+                assert!(ready("Instance", "hello-edge-dfw-1"), "{table}");
             }
         }
         assert!(seen > 25, "the reader of pages sees only {seen} commands: it is broken");

@@ -249,6 +249,7 @@ async fn serve(wanted: &Wanted) -> Result<()> {
     let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let work = async {
         let dir = Some(binaries::cache().join("up"));
+        binaries::find_with_kubectl(&progress)?;
         let bed = Testbed::start(wanted.options(dir), &progress).await?;
         let _operators =
             if wanted.operator { start_operators(&bed, &progress, &["--leader-elect"]).await? } else { Vec::new() };
