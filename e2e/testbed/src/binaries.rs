@@ -1,4 +1,4 @@
-//! Finds or builds etcd, kube-apiserver, kube-controller-manager and kubectl.
+//! Finds, downloads or builds etcd, kube-apiserver, kube-controller-manager and kubectl.
 
 use std::{
     fs::{self, File},
@@ -9,9 +9,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::go_build::{self, Program};
+use crate::{
+    download::{download, sources},
+    go_build::{self, Program},
+};
 
-/// The programs of a testbed. All are of one Go module: `kubernetes/go.mod` in this crate.
+/// The programs of a testbed. Built ones are of one Go module: `kubernetes/go.mod` in this crate. Downloaded ones have the same
+/// minor version.
 const SERVERS: [Program; 3] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -19,6 +23,8 @@ const SERVERS: [Program; 3] = [
 ];
 /// kubectl of the same module. It renders manifests, and the suites' scripts call it.
 const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
+/// File beside the programs that says that some of them are downloaded.
+const DOWNLOADED: &str = ".downloaded";
 /// Free disk that the build needs for sources, build cache and results.
 const DISK_MIB: u64 = 6 * 1024;
 /// Free memory that a testbed needs.
@@ -35,18 +41,18 @@ pub fn cache() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("testbed")
 }
 
-/// Returns a folder with the servers: `KUBEBUILDER_ASSETS` if it is set. Otherwise they are built once with Go, which takes some
-/// minutes.
+/// Returns a folder with the servers: `KUBEBUILDER_ASSETS` if it is set. Otherwise they are downloaded once. If that is not
+/// possible, they are built once with Go, which takes some minutes.
 ///
 /// # Errors
 /// Returns one line about the missing program and how to get it.
 pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     enough_memory()?;
-    let Some(assets) = assets() else { return built(&SERVERS, progress) };
+    let Some(assets) = assets() else { return provided(&SERVERS, progress) };
     for (name, _) in SERVERS {
         if !assets.join(name).is_file() {
             bail!(
-                "KUBEBUILDER_ASSETS={} has no {name}; unset it to have it built, or install it there",
+                "KUBEBUILDER_ASSETS={} has no {name}; unset it to have it downloaded or built, or install it there",
                 assets.display()
             );
         }
@@ -61,7 +67,7 @@ pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
 pub fn find_with_kubectl(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     match assets() {
         Some(assets) => Ok(assets),
-        None => built(&[&SERVERS[..], &[KUBECTL]].concat(), progress),
+        None => provided(&[&SERVERS[..], &[KUBECTL]].concat(), progress),
     }
 }
 
@@ -69,33 +75,52 @@ fn assets() -> Option<PathBuf> {
     std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
 }
 
-/// Returns a folder with these programs in the version of `kubernetes/go.mod`, and builds missing ones.
-fn built(wanted: &[Program], progress: &dyn Fn(&str)) -> Result<PathBuf> {
+/// Returns a folder with these programs in the minor version of `kubernetes/go.mod`. Downloads missing ones, or builds them.
+fn provided(wanted: &[Program], progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let bin = cache().join("bin");
     fs::create_dir_all(&bin).with_context(|| bin.display().to_string())?;
-    // Only one build runs at a time, also among test binaries and a demo.
+    // Only one download or build runs at a time, also among test binaries and a demo.
     let lock = File::create(bin.join(".lock"))?;
     lock.lock()?;
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");
     let (stamp, versions) = (bin.join(".stamp"), fs::read_to_string(module.join("go.mod"))?);
-    if !fs::read_to_string(&stamp).is_ok_and(|before| before == versions) {
-        for (name, _) in SERVERS.into_iter().chain([KUBECTL]) {
+    let is_refused = must_build() && bin.join(DOWNLOADED).exists();
+    if is_refused || !fs::read_to_string(&stamp).is_ok_and(|before| before == versions) {
+        for name in SERVERS.into_iter().chain([KUBECTL]).map(|(name, _)| name).chain([DOWNLOADED]) {
             let _ = fs::remove_file(bin.join(name));
         }
         fs::write(stamp, versions)?;
     }
     let missing: Vec<Program> = wanted.iter().copied().filter(|(name, _)| !bin.join(name).is_file()).collect();
-    if !missing.is_empty() {
-        let go = Command::new("go").arg("version").output();
-        if !go.is_ok_and(|out| out.status.success()) {
-            bail!(
-                "Go is missing: install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at a folder with etcd and kube-apiserver"
-            );
-        }
-        enough_disk(&bin)?;
-        go_build::build(&module, &bin, &missing, progress)?;
+    if missing.is_empty() {
+        return Ok(bin);
     }
+    let Err(why) = fetch(&bin, &missing, progress) else { return Ok(bin) };
+    progress(&format!("no download: {why:#}"));
+    let go = Command::new("go").arg("version").output();
+    if !go.is_ok_and(|out| out.status.success()) {
+        bail!(
+            "Go is missing, and the servers were not downloaded ({why:#}): install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at a folder with etcd, kube-apiserver and kube-controller-manager"
+        );
+    }
+    enough_disk(&bin)?;
+    go_build::build(&module, &bin, &missing, progress)?;
     Ok(bin)
+}
+
+/// Downloads these programs, unless `TESTBED_BUILD` says to build them.
+fn fetch(bin: &Path, missing: &[Program], progress: &dyn Fn(&str)) -> Result<()> {
+    if must_build() {
+        bail!("TESTBED_BUILD is set");
+    }
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    download(sources(std::env::consts::OS, std::env::consts::ARCH), bin, &names, progress)?;
+    Ok(fs::write(bin.join(DOWNLOADED), "")?)
+}
+
+/// True if the servers must be those that Go builds, on every machine.
+fn must_build() -> bool {
+    std::env::var_os("TESTBED_BUILD").is_some()
 }
 
 fn enough_memory() -> Result<()> {

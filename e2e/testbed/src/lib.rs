@@ -15,6 +15,7 @@ pub mod dashboard;
 pub mod definitions;
 pub mod demo;
 pub mod door;
+mod download;
 pub mod gate;
 mod go_build;
 pub mod go_era;
