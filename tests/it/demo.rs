@@ -11,6 +11,7 @@ fn demo_completes_every_step() {
         let args = Args {
             once: true,
             json: true,
+            picture: None,
             karmada_bin: std::env::var_os("KARMADA_BIN").map(PathBuf::from),
             karmada_crds: std::env::var_os("KARMADA_CRDS").map(PathBuf::from),
         };

@@ -13,6 +13,7 @@ mod monitoring;
 #[path = "../common/optional.rs"]
 mod optional;
 mod pages;
+mod picture;
 mod plans;
 mod platform;
 mod reference;

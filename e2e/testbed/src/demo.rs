@@ -28,6 +28,7 @@ use crate::{
     manifests,
     neighbours::grant,
     operator::Operator,
+    picture,
     pki::User,
 };
 
@@ -36,6 +37,20 @@ const NAMESPACE: &str = "demo";
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Time that the network services need for a network. It is long enough to be visible.
 const NETWORK: Duration = Duration::from_millis(400);
+/// Columns of the table.
+const HEADER: [&str; 4] = ["object", "where", "name", "says"];
+/// The commands that the demo proposes at its end, each with its purpose. They need the kubeconfig with all contexts.
+pub const TRY_NEXT: [(&str, &str); 3] = [
+    ("See the Workload, its cities and its Instances", "kubectl get compute -n demo"),
+    (
+        "Ask for three Instances in each city, which is more than the quota allows",
+        r#"kubectl patch cwl hello -n demo --type=json --patch='[{"op": "replace", "path": "/spec/placements/0/scaleSettings/minReplicas", "value": 3}]'"#,
+    ),
+    (
+        "Follow it from the project over the hub to the cells, and read what waits and why",
+        "kubectl compute trace workload/hello -n demo --hub-context hub --cell-context cell-dfw=cell-dfw --cell-context cell-ord=cell-ord",
+    ),
+];
 /// Each project with its Workload and the number of Instances in its initial quota. The first project needs one more.
 const TENANTS: [(&str, &str, i64); 2] = [("shop", "hello", 3), ("lab", "probe", 1)];
 
@@ -49,6 +64,9 @@ pub struct Args {
     /// Print the result as one JSON object (progress goes to stderr)
     #[arg(long)]
     pub json: bool,
+    /// Write the last table and the steps to this file, as an SVG picture
+    #[arg(long, requires = "once")]
+    pub picture: Option<PathBuf>,
     /// Folder with Karmada's binaries. Without it, a stand-in runs
     #[arg(long, env = "KARMADA_BIN", requires = "karmada_crds")]
     pub karmada_bin: Option<PathBuf>,
@@ -73,7 +91,7 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
     };
     // The operator and the servers are built in parallel if necessary, to use all cores.
     let (binary, servers) = std::thread::scope(|both| {
-        let servers = both.spawn(|| binaries::find(&progress));
+        let servers = both.spawn(|| binaries::find_with_kubectl(&progress));
         (build(&progress), servers.join())
     });
     let binary = binary?;
@@ -134,6 +152,10 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
         }
     }
     report(&outcome, &karmada, args.json)?;
+    if let Some(file) = args.picture.as_ref().filter(|_| outcome.ok) {
+        let text = picture(view.look().await?.rows, &outcome);
+        std::fs::write(file, text).with_context(|| file.display().to_string())?;
+    }
     if args.once || !outcome.ok {
         if !outcome.ok {
             eprintln!("logs are in {} (set TESTBED_KEEP=1 to keep them)", bed.dir().display());
@@ -252,7 +274,7 @@ impl Screen {
 
 fn draw(rows: &[[String; 4]], seconds: f64, before: usize) -> Result<usize> {
     let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(["object", "where", "name", "says"]);
+    table.load_style(UTF8_FULL_CONDENSED).set_header(HEADER);
     for row in rows {
         table.add_row(row);
     }
@@ -290,51 +312,38 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
     Ok(())
 }
 
+/// Returns the last table and the steps as a picture.
+fn picture(mut rows: Vec<[String; 4]>, outcome: &Outcome) -> String {
+    rows.insert(0, HEADER.map(str::to_owned));
+    let mut below = vec![format!("all of it runs {:.1} s after it was applied, and then:", outcome.seconds)];
+    for (step, took) in &outcome.steps {
+        below.extend([String::new(), step.happens().to_owned()]);
+        below.push(format!("  {}: {:.1} s", step.ended(), took.as_secs_f64()));
+    }
+    picture::svg("cargo demo --once", &rows, &below)
+}
+
 fn invite(bed: &Testbed) -> Result<()> {
-    let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     println!("\nIt stays up until Ctrl-C. Kubeconfigs:\n");
     let milo = bed.milo.as_ref().context("Milo does not run")?;
-    let as_tenant =
-        |project: &str| Ok::<_, anyhow::Error>(milo.project_kubeconfig(project, &User::Tenant)?.display().to_string());
     for (project, _, _) in TENANTS {
-        println!("  project {project:<5} {} (as ada, its tenant)", as_tenant(project)?);
+        println!(
+            "  project {project:<5} {} (as ada, its tenant)",
+            milo.project_kubeconfig(project, &User::Tenant)?.display()
+        );
     }
-    println!("  hub           {}", of(&bed.hub));
-    for (city, cell) in &bed.cells {
-        println!("  cell {city:<8} {}", of(cell));
+    let all = bed.contexts()?;
+    let planes = [&bed.project, &bed.hub].into_iter().chain(bed.others.values()).chain(bed.cells.values());
+    let contexts = planes.map(ControlPlane::name).collect::<Vec<_>>().join(", ");
+    println!("  everything    {} (contexts {contexts})", all.display());
+    println!("\nThree commands to try next, in another terminal:\n\n  export KUBECONFIG={}", all.display());
+    for (number, (purpose, command)) in (1..).zip(TRY_NEXT) {
+        println!("\n  {number}. {purpose}:\n     {command}");
     }
-    let built = binaries::cache().join("bin/kubectl");
-    if built.is_file() {
-        println!("\n  kubectl, if you have none: {}", built.display());
+    println!("\n  kubectl compute is a plugin of this repository: cargo install --locked --path cli");
+    let kubectl = binaries::cache().join("bin/kubectl");
+    if kubectl.is_file() {
+        println!("  kubectl, if you have none: {}", kubectl.display());
     }
-    let (shop, workload) = (as_tenant(TENANTS[0].0)?, TENANTS[0].1);
-    println!(
-        "\nFour things to try:
-
-  1. See what the tenant sees of the Instances in the cities, then ask for more than the quota allows, and watch:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get compute
-     kubectl --kubeconfig {shop} -n {NAMESPACE} patch cwl {workload} --type=json \\
-       -p '[{{\"op\":\"replace\",\"path\":\"/spec/placements/0/scaleSettings/minReplicas\",\"value\":3}}]'
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
-
-  2. Ask for a city that this project has not, and read why it is refused, and which it has:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} patch cwl {workload} --type=json \\
-       -p '[{{\"op\":\"add\",\"path\":\"/spec/placements/0/cityCodes/-\",\"value\":\"lhr\"}}]'
-
-  3. Refer to a Secret that does not exist, read what the tenant then reads (and what runs, runs on), and create it:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} patch cwl {workload} --type=json \\
-       -p '[{{\"op\":\"add\",\"path\":\"/spec/template/spec/runtime/sandbox/containers/0/envFrom/-\",\"value\":{{\"secretRef\":{{\"name\":\"token\"}}}}}}]'
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get workloaddeployments \\
-       -o jsonpath='{{.items[0].status.conditions[?(@.type==\"ReferencedDataReady\")].message}}'
-     kubectl --kubeconfig {shop} -n {NAMESPACE} create secret generic token --from-literal=key=value
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
-
-  4. Delete it, and see that nothing is left of it, neither on the hub nor of its quota:
-     kubectl --kubeconfig {shop} -n {NAMESPACE} delete cwl {workload}
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances,resourceclaims
-     kubectl --kubeconfig {} get workloaddeployments,instances,propagationpolicies --all-namespaces
-",
-        of(&bed.hub)
-    );
     Ok(())
 }

@@ -28,6 +28,7 @@ pub mod manifests;
 mod meter;
 pub mod neighbours;
 pub mod operator;
+pub mod picture;
 pub mod pki;
 mod prepared;
 pub mod process;
