@@ -257,7 +257,8 @@ mod tests {
         .unwrap();
         ctx.hub.copies.replace(vec![Incoming::new(&copy.clone(), Some(PackedDeployment::of(copy)))], 1);
         let (policy, namespace, began) = (ctx.policy(), Arc::<str>::from("ns-1"), Now::read());
-        let rest = |city| policy.rest(&PolicyKey { namespace: namespace.clone(), city: CityCode::parse(city).unwrap() });
+        let rest =
+            |city| policy.rest(&PolicyKey { namespace: namespace.clone(), city: CityCode::parse(city).unwrap() });
         assert_eq!(rest("ord"), PolicyKey::REST);
         assert_eq!(rest("dfw"), rest_after(PolicyKey::REST, 1), "it reads the copies of its city");
         let questions = Questions { migration: true, rollback: false, probe: false };
