@@ -384,8 +384,11 @@ async fn multiply(bed: &Testbed, copied: usize, deployments: usize) {
     let mut models = Vec::new();
     for (plane, resource, suffix) in &places {
         let stored = bed.stored(plane, resource).await.unwrap();
-        models
-            .push((0..copied).map(|n| stored[&format!("{resource}/{}{suffix}", name(n))].clone()).collect::<Vec<_>>());
+        let model = |n| {
+            let text = stored[&format!("{resource}/{}{suffix}", name(n))].clone();
+            (uid(&text), text)
+        };
+        models.push((0..copied).map(model).collect::<Vec<_>>());
     }
     for ((plane, resource, suffix), texts) in places.iter().zip(&models) {
         let others = (copied..deployments).map(|other| {
@@ -395,8 +398,8 @@ async fn multiply(bed: &Testbed, copied: usize, deployments: usize) {
                 .enumerate()
                 .map(|(place, models)| (&models[n].0, format!("{place:08x}-0000-4000-8000-{other:012x}")));
             let (template, new) = (n / OF_TEMPLATE, other / OF_TEMPLATE);
-            let text = texts[n]
-                .1
+            let text = &texts[n].1;
+            let text = text
                 .replace(&name(n), &name(other))
                 .replace(&format!(".example.com/{template}\""), &format!(".example.com/{new}\""))
                 .replace(&format!("-{template:012}\""), &format!("-{new:012}\""));

@@ -111,8 +111,7 @@ fn changelog_begins_each_release_with_what_a_user_must_do() {
     assert!(!releases.is_empty());
     for release in releases {
         let (title, rest) = release.split_once("\n\n").unwrap();
-        let is_version = title.starts_with('v') && title.split('.').count() == 3;
-        assert!(is_version || title == "Unreleased", "{title}");
+        assert!(title.starts_with('v') && title.split('.').count() == 3, "{title}");
         assert!(rest.starts_with("### Do this first\n\n"), "{title} begins with {rest:.40}");
     }
 }
