@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench federation [-- <paced deployments> <deployments of the burst>]` (defaults 600 and 1,000) prints a table, and
 //! then the same as JSON. `PEER=<binary>` names a rival that federates the same objects, and is started as
-//! `<binary> --project <kubeconfig> --hub <kubeconfig> --workers 10`. Each has API servers of its own, one after the other, and the
+//! `<binary> --project <kubeconfig> --hub <kubeconfig> --workers 10`. `BEFORE=<binary>` names an earlier build of this operator. Each
+//! has API servers of its own, one after the other, and the
 //! table shows what those servers accept without an operator.
 //!
 //! No Karmada runs. The benchmark answers each copy on the hub at once: with a scheduled and applied binding, and with the report of a
@@ -21,7 +22,7 @@ use std::{
 };
 
 use common::{
-    count, create, deployment, manager,
+    count, create, deployment, manager, manager_of,
     measure::{Column, cpu, handled, latency, looks, paced, print, quiet, raw_limit, requests, resident, watch},
     namespace, report, resource, wait,
 };
@@ -44,6 +45,16 @@ const NAMESPACES: usize = 20;
 /// Label that the rival reads the city from.
 const CITY: &str = "topology.datum.net/city-code";
 
+/// The operator to measure.
+enum Which {
+    /// The build of this benchmark.
+    Ours,
+    /// Another build.
+    Before(PathBuf),
+    /// Another program.
+    Peer(PathBuf),
+}
+
 /// An operator that is measured.
 enum Rival {
     Ours(Box<Operator>),
@@ -51,10 +62,11 @@ enum Rival {
 }
 
 impl Rival {
-    async fn start(bed: &Testbed, peer: Option<&PathBuf>) -> Self {
-        match peer {
-            None => Self::Ours(Box::new(manager(bed).await)),
-            Some(binary) => Self::Peer(binary.clone(), process(bed, binary)),
+    async fn start(bed: &Testbed, which: &Which) -> Self {
+        match which {
+            Which::Ours => Self::Ours(Box::new(manager(bed).await)),
+            Which::Before(binary) => Self::Ours(Box::new(manager_of(bed, binary).await)),
+            Which::Peer(binary) => Self::Peer(binary.clone(), process(bed, binary)),
         }
     }
 
@@ -113,16 +125,18 @@ type Record = Arc<Mutex<Times>>;
 async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
     let numbers = (numbers.next().unwrap_or(600), numbers.next().unwrap_or(1000));
-    let peer = std::env::var_os("PEER").map(PathBuf::from);
-    let mut columns = vec![("here", run(None, numbers).await)];
-    if let Some(peer) = &peer {
-        columns.push(("peer", run(Some(peer), numbers).await));
+    let mut columns = vec![("here", run(&Which::Ours, numbers).await)];
+    if let Some(before) = std::env::var_os("BEFORE") {
+        columns.push(("before", run(&Which::Before(before.into()), numbers).await));
+    }
+    if let Some(peer) = std::env::var_os("PEER") {
+        columns.push(("peer", run(&Which::Peer(peer.into()), numbers).await));
     }
     print(&columns);
 }
 
 /// Measures one operator on API servers of its own. Returns the rows of its column.
-async fn run(peer: Option<&PathBuf>, (steady, burst): (usize, usize)) -> Column {
+async fn run(which: &Which, (steady, burst): (usize, usize)) -> Column {
     let options =
         Options { cells: vec!["dfw".into()], provider: false, karmada: Flavour::StandIn, ..Options::default() };
     let mut bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
@@ -131,7 +145,7 @@ async fn run(peer: Option<&PathBuf>, (steady, burst): (usize, usize)) -> Column 
     let mut rows = Column::new();
     let mut row = |name: &str, value: f64| rows.push((name.to_owned(), value));
     row("raw limit of the API server: deployments created per second", raw_limit(&hub).await);
-    if peer.is_some() {
+    if matches!(which, Which::Peer(_)) {
         may_do_everything(&[&project, &hub]).await;
     }
     for n in 0..NAMESPACES {
@@ -140,7 +154,7 @@ async fn run(peer: Option<&PathBuf>, (steady, burst): (usize, usize)) -> Column 
     let record = Record::default();
     answer(&hub, &record).await;
     follow(&project, &record).await;
-    let mut rival = Rival::start(&bed, peer).await;
+    let mut rival = Rival::start(&bed, which).await;
     sleep(Duration::from_secs(5)).await;
 
     // The first deployment of each namespace brings its hub namespace and its policy. They are not counted.

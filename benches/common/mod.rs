@@ -19,7 +19,11 @@ pub const NAMESPACE: &str = "shop";
 
 /// Starts the manager alone, at the log level of production, and waits until it is ready.
 pub async fn manager(bed: &Testbed) -> Operator {
-    let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
+    manager_of(bed, Path::new(env!("CARGO_BIN_EXE_compute-operator"))).await
+}
+
+/// The same with another build of the operator.
+pub async fn manager_of(bed: &Testbed, binary: &Path) -> Operator {
     let mut manager = Operator::management(bed, binary, "operator-management", &["--zap-log-level=info"]).unwrap();
     manager.wait_ready().await.unwrap();
     manager

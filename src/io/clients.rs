@@ -323,12 +323,14 @@ impl Connection {
         self.replace(|current| current.made.elapsed() > RENEW_AT_MOST);
     }
 
+    /// Makes new connections for the next calls, also for those with payloads: while they overlap, they share a connection.
     fn replace(&self, is_due: impl Fn(&Current) -> bool) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if is_due(&current)
             && let Ok((client, version)) = self.make()
         {
             *current = Current { client, made: Instant::now(), version };
+            self.confidential.lock().unwrap_or_else(PoisonError::into_inner).0 = Weak::new();
         }
     }
 }

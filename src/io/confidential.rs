@@ -51,7 +51,11 @@ impl<P: Plane> ControlPlane<P> {
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
         }
         let client = self.connection().confidential().map_err(|why| Error::Answer { call: what(), why })?;
-        deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await.map_err(scrubbed)
+        let answer = deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await;
+        if matches!(answer, Err(Error::Deadline { .. })) {
+            self.connection().renew();
+        }
+        answer.map_err(scrubbed)
     }
 }
 

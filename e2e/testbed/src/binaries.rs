@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    download::{download, sources},
+    download::{DOWNLOADED, download, sources},
     go_build::{self, Program},
 };
 
@@ -23,8 +23,6 @@ const SERVERS: [Program; 3] = [
 ];
 /// kubectl of the same module. It renders manifests, and the suites' scripts call it.
 const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
-/// File beside the programs that says that some of them are downloaded.
-const DOWNLOADED: &str = ".downloaded";
 /// Free disk that the build needs for sources, build cache and results.
 const DISK_MIB: u64 = 6 * 1024;
 /// Free memory that a testbed needs.
@@ -114,8 +112,7 @@ fn fetch(bin: &Path, missing: &[Program], progress: &dyn Fn(&str)) -> Result<()>
         bail!("TESTBED_BUILD is set");
     }
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
-    download(sources(std::env::consts::OS, std::env::consts::ARCH), bin, &names, progress)?;
-    Ok(fs::write(bin.join(DOWNLOADED), "")?)
+    download(sources(std::env::consts::OS, std::env::consts::ARCH), bin, &names, progress)
 }
 
 /// True if the servers must be those that Go builds, on every machine.

@@ -12,6 +12,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Sha256, Sha512, digest::DynDigest};
 
+/// File beside the programs that says that some of them are downloaded.
+pub(crate) const DOWNLOADED: &str = ".downloaded";
 /// Folder of the programs in an archive of setup-envtest.
 const FOLDER: &str = "controller-tools/envtest";
 /// Bytes between two progress lines.
@@ -83,13 +85,17 @@ pub(crate) fn download(sources: &[Source], bin: &Path, missing: &[&str], progres
         let exists = sources.iter().any(|source| source.programs.contains(name));
         ensure!(exists, "there is no prebuilt {name} for {os} on {arch}");
     }
+    let is_needed = |source: &&Source| source.programs.iter().any(|name| missing.contains(name));
+    let needed: Vec<&Source> = sources.iter().filter(is_needed).collect();
+    if needed.is_empty() {
+        return Ok(());
+    }
     let scratch = bin.join(".download");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-    let is_needed = |source: &&Source| source.programs.iter().any(|name| missing.contains(name));
-    let needed: Vec<&Source> = sources.iter().filter(is_needed).collect();
     let done = needed.iter().try_for_each(|source| fetch(source, &scratch, progress)).and_then(|()| {
         let names = needed.iter().flat_map(|source| source.programs).filter(|name| !bin.join(name).exists());
+        fs::write(bin.join(DOWNLOADED), "")?; // first, because the programs arrive one by one
         for name in names {
             let program = scratch.join(name);
             fs::set_permissions(&program, Permissions::from_mode(0o755)).with_context(|| (*name).to_owned())?;
@@ -156,7 +162,8 @@ fn published(url: &str) -> Result<String> {
 /// without a connection, and after ten with hardly any data.
 fn curl(url: &str, mut part: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut curl = Command::new("curl");
-    curl.args(["--fail", "--silent", "--show-error", "--location", "--proto-redir", "=https"]);
+    // `--disable` comes first, and leaves the user's settings out.
+    curl.args(["--disable", "--fail", "--silent", "--show-error", "--location", "--proto-redir", "=https"]);
     curl.args(["--connect-timeout", "3", "--speed-limit", "10000", "--speed-time", "10", url]);
     let mut child = curl.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("curl does not start")?;
     let mut content = child.stdout.take().context("curl has no stdout")?;
@@ -347,7 +354,7 @@ mod tests {
                 continue;
             }
             done.unwrap();
-            assert_eq!(folder.files().len(), ALL.len(), "{name}");
+            assert_eq!(folder.files(), [&[DOWNLOADED][..], &ALL].concat(), "{name}");
             for program in ALL {
                 let file = folder.0.join(program);
                 assert_eq!(fs::read_to_string(&file).unwrap(), program);
