@@ -13,6 +13,7 @@
 //!
 //! It ends with code 1 and a message if a value exceeds the limits at the top of this file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::cast_precision_loss)] // thousands of objects
 
 mod common;
 
@@ -352,9 +353,9 @@ async fn track(bed: &Testbed, operator: Operator, made: &Made, deployments: usiz
         .await;
     wait("all are on the hub", || async { count(&hub, "WorkloadDeployment").await > copied }).await;
     let all = Api::<DynamicObject>::all_with(hub.clone(), &resource("WorkloadDeployment"));
-    let copies = all.list_metadata(&ListParams::default()).await.unwrap().items.into_iter().map(|copy| copy.metadata);
-    let copies = copies.filter(|copy| copy.name.as_ref().is_some_and(|name| name.starts_with("storefront-")));
-    stream::iter(copies).for_each_concurrent(16, |copy| made.again(copy)).await;
+    let found = all.list_metadata(&ListParams::default()).await.unwrap().items.into_iter().map(|copy| copy.metadata);
+    let found = found.filter(|copy| copy.name.as_ref().is_some_and(|name| name.starts_with("storefront-")));
+    stream::iter(found).for_each_concurrent(16, |copy| made.again(copy)).await;
     wait("all reports are in the project", || async { mirrored(&project).await == copied }).await;
     quiet(&[&bed.project, &bed.hub]).await;
     drop(operator);
