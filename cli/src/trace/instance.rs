@@ -202,7 +202,10 @@ impl InstanceTrace {
             let mut rows = vec![head.map(str::to_owned).to_vec()];
             for row in &self.conditions {
                 let who = row.waits_for.clone().unwrap_or_else(|| "–".to_owned());
-                let (since, message) = (age(row.since, self.time), row.message.replace('\n', " "));
+                // A definition gives a new object conditions with this time.
+                let is_unset = row.since == Timestamp::UNIX_EPOCH;
+                let since = if is_unset { "–".to_owned() } else { age(row.since, self.time) };
+                let message = row.message.replace('\n', " ");
                 rows.push(vec![row.type_.clone(), row.status.clone(), row.reason.clone(), who, since, message]);
             }
             let _ = write!(text, "\n{}", screen.table(&rows));

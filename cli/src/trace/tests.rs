@@ -86,6 +86,15 @@ TELL    the platform: shop demo/hello-edge-ord NotScheduled since 2026-01-01T11:
     assert_eq!(text::text(&trace, Screen::PLAIN), expected);
 }
 
+/// With a missing Secret in both cities, the sentence named only the last one.
+#[test]
+fn trace_names_each_city_that_waits_for_the_same_reason() {
+    let cities = ["ord", "dfw"].map(|city| deployment(city, 0, &waits("SourceNotFound")));
+    let ams = deployment("ams", 0, &waits("Resolving"));
+    let text = text::text(&Trace::of(&facts(&json!([cities[0], cities[1], ams]))), Screen::PLAIN);
+    assert!(text.contains("Waits for the TENANT: SourceNotFound in dfw, ord.\n"), "{text}");
+}
+
 #[test]
 fn advice_has_the_steps_of_whoever_can_act_with_the_names_of_the_trace() {
     let of = |reason: &str, hub: bool| {

@@ -1,6 +1,6 @@
 //! The trace on a screen.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use compute_operator::api::reason::Reason;
 use jiff::Timestamp;
@@ -102,7 +102,9 @@ fn head(trace: &Trace, screen: Screen) -> String {
     let verdict = verdict(trace.worst().map(|(broken, _)| broken), is_hidden, trace.time);
     let mut text = format!("{title} · {}\n", screen.strong(&verdict));
     if let Some((broken, way)) = trace.worst() {
-        let place = way.map_or_else(String::new, |way| format!(" in {}", way.city));
+        let waits = |way: &&Way| way.broken.as_ref().is_some_and(|other| other.reason == broken.reason);
+        let cities: BTreeSet<&str> = trace.ways.iter().filter(waits).map(|way| way.city.as_str()).collect();
+        let place = way.map_or_else(String::new, |_| format!(" in {}", Vec::from_iter(cities).join(", ")));
         let _ = writeln!(text, "{}", who(broken, &place));
     }
     text
