@@ -130,45 +130,7 @@ async fn measure(over: &mut Over) {
     bed.stop_stand_in();
     let beside_none = further(&bed, &operator, "early").await;
     track(&bed, operator, &made, deployments).await;
-    let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
-    let began = Instant::now();
-    let operator = manager(&bed).await;
-    let ready = began.elapsed();
-    let what = format!("started anew beside {deployments} deployments that are reported on");
-    let tracked = settle(&operator, &what).await;
-    let requests: Vec<_> = marks.iter().flat_map(|mark| mark.requests().unwrap()).collect();
-    let writes = requests.iter().filter(|request| !["get", "list", "watch"].contains(&&*request.verb)).count();
-    println!(
-        "it is ready after {:.1} s, and has taken {:.1} s of processor time, {} reads and {writes} writes",
-        ready.as_secs_f64(),
-        cpu(operator.process.pid()),
-        requests.len() - writes
-    );
-    over.add(writes > 0, || format!("After a start it writes {writes} times, although nothing has changed."));
-    let each = tracked.saturating_sub(alone) * 1024 / deployments.max(1);
-    println!("that is {each} bytes for each deployment, with its copy and its binding");
-    over.memory(deployments, tracked, each);
-    let mut scrapes = Vec::new();
-    for _ in 0..SCRAPES {
-        let began = Instant::now();
-        operator.metrics().await.unwrap();
-        scrapes.push(began.elapsed());
-    }
-    let took = median(scrapes);
-    println!("and a scrape takes {took:.1} ms");
-    over.scrape("the manager", took);
-    let beside_all = further(&bed, &operator, "late").await;
-    for ((verb, few), (_, many)) in
-        ["creating", "deleting"].into_iter().zip(beside_none).zip(["", ""].into_iter().zip(beside_all))
-    {
-        println!(
-            "{verb} one takes {few:.1} ms of processor time beside no other, and {many:.1} ms beside {deployments}"
-        );
-    }
-    let took = trace(&bed).await;
-    println!("and a trace of one of them takes {took:.1} ms");
-    over.add(took >= TRACE, || format!("A trace takes {took:.1} ms, which is to be less than {TRACE} ms."));
-    drop(operator);
+    beside(&bed, deployments, (alone, beside_none), over).await;
     if unrelated == 0 {
         return;
     }
@@ -198,6 +160,48 @@ async fn measure(over: &mut Over) {
     let operator = manager(&bed).await;
     sleep(Duration::from_secs(20)).await;
     settle(&operator, "the same, started anew").await;
+}
+
+/// Measures the manager beside this many deployments. The pair: its memory in KiB without any, and what a further deployment took.
+async fn beside(bed: &Testbed, deployments: usize, (alone, beside_none): (usize, [f64; 2]), over: &mut Over) {
+    let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
+    let began = Instant::now();
+    let operator = manager(bed).await;
+    let ready = began.elapsed();
+    let what = format!("started anew beside {deployments} deployments that are reported on");
+    let tracked = settle(&operator, &what).await;
+    let requests: Vec<_> = marks.iter().flat_map(|mark| mark.requests().unwrap()).collect();
+    let writes = requests.iter().filter(|request| !["get", "list", "watch"].contains(&&*request.verb)).count();
+    println!(
+        "it is ready after {:.1} s, and has taken {:.1} s of processor time, {} reads and {writes} writes",
+        ready.as_secs_f64(),
+        cpu(operator.process.pid()),
+        requests.len() - writes
+    );
+    over.add(writes > 0, || format!("After a start it writes {writes} times, although nothing has changed."));
+    let each = tracked.saturating_sub(alone) * 1024 / deployments.max(1);
+    println!("that is {each} bytes for each deployment, with its copy and its binding");
+    over.memory(deployments, tracked, each);
+    let mut scrapes = Vec::new();
+    for _ in 0..SCRAPES {
+        let began = Instant::now();
+        operator.metrics().await.unwrap();
+        scrapes.push(began.elapsed());
+    }
+    let took = median(scrapes);
+    println!("and a scrape takes {took:.1} ms");
+    over.scrape("the manager", took);
+    let beside_all = further(bed, &operator, "late").await;
+    for ((verb, few), (_, many)) in
+        ["creating", "deleting"].into_iter().zip(beside_none).zip(["", ""].into_iter().zip(beside_all))
+    {
+        println!(
+            "{verb} one takes {few:.1} ms of processor time beside no other, and {many:.1} ms beside {deployments}"
+        );
+    }
+    let took = trace(bed).await;
+    println!("and a trace of one of them takes {took:.1} ms");
+    over.add(took >= TRACE, || format!("A trace takes {took:.1} ms, which is to be less than {TRACE} ms."));
 }
 
 /// Measures the manager of this many projects without objects. All of them are one API server behind the stand-in for Milo.

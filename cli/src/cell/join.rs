@@ -78,6 +78,9 @@ struct Stored {
     endpoint: Option<Endpoint>,
     /// User of its token.
     user: Option<String>,
+    /// Uid of the ServiceAccount of its token.
+    #[serde(default)]
+    account: Option<String>,
     end: End,
 }
 
@@ -194,6 +197,13 @@ impl Facts {
         objects(&self.name, uid, self.user().as_deref())
     }
 
+    /// True if the ServiceAccount of a stored token exists. A token that names no uid counts as one of the present ServiceAccount.
+    fn has_account_of(&self, stored: &Stored) -> bool {
+        let accounts = self.existing.iter().filter_map(Seen::found).filter(|live| live["kind"] == "ServiceAccount");
+        let mut uids = accounts.map(|live| live["metadata"]["uid"].as_str());
+        uids.any(|uid| stored.account.is_none() || stored.account.as_deref() == uid)
+    }
+
     /// Returns the user of the cell if the hub trusts the issuer of the cell's tokens.
     fn user(&self) -> Option<String> {
         self.issuer.as_ref().map(|_| format!("{}:system:serviceaccount:{NAMESPACE}:compute-manager", self.name))
@@ -209,6 +219,7 @@ impl Stored {
         Self {
             endpoint: Endpoint::stored(&text),
             user: token.and_then(credentials::subject),
+            account: token.and_then(credentials::account_uid),
             end: credentials::of_kubeconfig(&text),
         }
     }
@@ -323,6 +334,9 @@ fn secret(facts: &Facts) -> Result<(Action, String), String> {
              the Secret first"
         )),
         _ if !trusts => Ok((Action::Replace, format!("{new}; now it has the authority of another hub"))),
+        (None, End::Token(Some(_))) if stored.user.as_deref() == Some(&*own) && !facts.has_account_of(stored) => {
+            Ok((Action::Replace, format!("{new}; the present one is of a ServiceAccount that was deleted")))
+        }
         (None, End::Token(Some(at))) if stored.user.as_deref() == Some(&*own) => {
             let left = at.duration_since(facts.now).as_secs();
             if left > KEPT_FROM {

@@ -60,6 +60,7 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
     let stored = |days: i64, facts: &Facts| Stored {
         endpoint: Some(endpoint("https://hub:5443")),
         user: Some("system:serviceaccount:compute-system:compute-cell-dfw-1".to_owned()),
+        account: None,
         end: End::Token(Some(Timestamp::from_second(facts.now.as_second() + days * 86400).unwrap())),
     };
     facts.secret = Seen::Found(stored(29, &facts));
@@ -75,6 +76,18 @@ fn joined_cell_is_kept_and_an_ending_token_is_replaced() {
         secret(&facts),
         (Action::Replace, "token of compute-cell-dfw-1, 30 d; the present one ends in 3d".to_owned())
     );
+    // After a token was ended by the deletion of its ServiceAccount, the cell kept it.
+    let of = |account: &str, facts: &Facts| Stored { account: Some(account.to_owned()), ..stored(29, facts) };
+    let Seen::Found(live) = &mut facts.existing[0] else { panic!("no ServiceAccount") };
+    live["metadata"]["uid"] = json!("new");
+    facts.secret = Seen::Found(of("new", &facts));
+    assert_eq!(secret(&facts).0, Action::Keep);
+    facts.secret = Seen::Found(of("old", &facts));
+    let (action, note) = secret(&facts);
+    assert!(action == Action::Replace && note.ends_with("of a ServiceAccount that was deleted"), "{note}");
+    let present = std::mem::replace(&mut facts.existing[0], Seen::Absent);
+    assert_eq!(secret(&facts).0, Action::Replace, "it is created in the same run");
+    facts.existing[0] = present;
     facts.secret = Seen::Found(Stored { endpoint: Some(endpoint("https://old")), ..stored(29, &facts) });
     let refused = Plan::of(&facts).unwrap_err();
     assert!(refused.contains("names https://old, and this hub is https://hub:5443"), "{refused}");

@@ -196,7 +196,9 @@ async fn is_its_cell(hub: &Client, cell: &Client, name: &str) -> Result<(), Stri
     };
     let home = get(&Api::<Namespace>::all(cell.clone()), "kube-system").await;
     let uid = home.found().and_then(ResourceExt::uid);
-    let uid = uid.ok_or_else(|| home.hidden().unwrap_or_else(|| "the cell has no namespace kube-system".to_owned()))?;
+    let uid = uid.ok_or_else(|| {
+        home.hidden().unwrap_or_else(|| format!("no API server answers there: give --cell-context {name}=CONTEXT"))
+    })?;
     access::is_cell_of(name, &cluster, &uid)
 }
 

@@ -83,6 +83,12 @@ pub fn subject(token: &str) -> Option<String> {
     claims(token)?["sub"].as_str().map(str::to_owned)
 }
 
+/// Returns the uid of the ServiceAccount that a token is for. A token of a deleted ServiceAccount is not valid, also if there is a
+/// new one of the same name.
+pub fn account_uid(token: &str) -> Option<String> {
+    claims(token)?["kubernetes.io"]["serviceaccount"]["uid"].as_str().map(str::to_owned)
+}
+
 fn claims(token: &str) -> Option<Value> {
     let payload = token.trim().split('.').nth(1)?;
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?).ok()
