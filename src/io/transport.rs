@@ -1,7 +1,7 @@
 //! HTTP clients of API servers. kube's own client speaks HTTP/1.1, with a connection for each watch and each concurrent request.
 //! This one speaks HTTP/2 where the server does, so that one connection carries all of them, as with client-go.
 //!
-//! hyper's pool is not used for HTTP/2. If it reconnects, a request that is given up meanwhile fails all others that wait for the
+//! hyper's pool is not used for HTTP/2. If it reconnects, a request that is given up fails all others that wait for the
 //! connection, and it cannot follow a server that stops to offer HTTP/2.
 
 use std::{
