@@ -168,7 +168,7 @@ async fn beside(bed: &Testbed, deployments: usize, (alone, beside_none): (usize,
     let began = Instant::now();
     let operator = manager(bed).await;
     let ready = began.elapsed();
-    let what = format!("started anew beside {deployments} deployments that are reported on");
+    let what = format!("restarted beside {deployments} deployments that are reported on");
     let tracked = settle(&operator, &what).await;
     let kinds = requests(["project", "hub"].into_iter().zip(&marks));
     let is_read = |kind: &str| ["get", "list", "watch"].iter().any(|verb| kind.contains(&format!(" {verb} ")));
@@ -196,9 +196,7 @@ async fn beside(bed: &Testbed, deployments: usize, (alone, beside_none): (usize,
     println!("and a scrape takes {took:.1} ms");
     over.scrape("the manager", took);
     let beside_all = further(bed, &operator, "late").await;
-    for ((verb, few), (_, many)) in
-        ["creating", "deleting"].into_iter().zip(beside_none).zip(["", ""].into_iter().zip(beside_all))
-    {
+    for (verb, (few, many)) in ["creating", "deleting"].into_iter().zip(beside_none.into_iter().zip(beside_all)) {
         println!(
             "{verb} one takes {few:.1} ms of processor time beside no other, and {many:.1} ms beside {deployments}"
         );

@@ -199,9 +199,12 @@ impl Facts {
 
     /// True if the ServiceAccount of a stored token exists. A token that names no uid counts as one of the present ServiceAccount.
     fn has_account_of(&self, stored: &Stored) -> bool {
-        let accounts = self.existing.iter().filter_map(Seen::found).filter(|live| live["kind"] == "ServiceAccount");
-        let mut uids = accounts.map(|live| live["metadata"]["uid"].as_str());
-        uids.any(|uid| stored.account.is_none() || stored.account.as_deref() == uid)
+        let objects = self.objects();
+        let mut accounts = objects.iter().zip(&self.existing).filter(|(object, _)| object["kind"] == "ServiceAccount");
+        accounts.any(|(_, live)| {
+            let uid = live.found().map(|live| live["metadata"]["uid"].as_str().unwrap_or_default());
+            uid.is_some_and(|uid| stored.account.as_deref().is_none_or(|account| account == uid))
+        })
     }
 
     /// Returns the user of the cell if the hub trusts the issuer of the cell's tokens.
