@@ -24,11 +24,15 @@ use crate::{
     process::Process,
 };
 
+/// Longest time after its end until an operator is started again.
+const RESTART_AFTER: Duration = Duration::from_secs(2);
+
 /// Builds the operator's binary in this build profile if necessary, and reports the progress.
 pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let binary = target_dir()?.join("compute-operator");
     progress("building compute-operator");
     let mut build = cargo("build");
+    // Without a package, as the programs of this crate are built: the dependencies of both have the same features.
     build.args(["--color=never", "--bin", "compute-operator"]).stdout(Stdio::null()).stderr(Stdio::piped());
     if !cfg!(debug_assertions) {
         build.arg("--release");
@@ -54,7 +58,7 @@ pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
 
 fn cargo(verb: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root()).args([verb, "--package", "compute-operator"]);
+    cargo.current_dir(root()).arg(verb);
     cargo
 }
 
@@ -63,12 +67,17 @@ fn is_package(line: &str) -> bool {
     line.trim_start().starts_with("Compiling ")
 }
 
-/// Returns the number of packages of a full build, or 0 if cargo does not print it.
+/// Returns the number of packages that a full build compiles beside those of this crate, or 0 if cargo does not print them.
 fn packages() -> usize {
-    let tree = cargo("tree").args(["--edges=normal,build", "--prefix=none", "--format={p}"]).output();
-    let text = tree.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
-    // cargo marks repeated packages.
-    text.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
+    let of = |package: &str| -> BTreeSet<String> {
+        let tree = cargo("tree")
+            .args(["--package", package, "--edges=normal,build", "--prefix=none", "--format={p}"])
+            .output();
+        let text = tree.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+        // cargo marks repeated packages.
+        text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    };
+    of("compute-operator").difference(&of("testbed")).count()
 }
 
 fn target_dir() -> Result<PathBuf> {
@@ -213,6 +222,22 @@ impl Operator {
     }
 }
 
+/// Starts each operator again that has ended, as a kubelet does: one that loses its Lease ends, for example while the machine
+/// sleeps. Never returns.
+pub async fn keep(operators: &mut [Operator], progress: &dyn Fn(&str)) {
+    loop {
+        tokio::time::sleep(RESTART_AFTER).await;
+        for operator in &mut *operators {
+            let Some(code) = operator.process.exit_code() else { continue };
+            progress(&format!("{} ended with {code}, and is started again", operator.process.name()));
+            match Process::spawn(&operator.dir, operator.process.name(), &mut operator.command) {
+                Ok(process) => operator.process = process,
+                Err(error) => progress(&format!("{} cannot be started: {error:#}", operator.process.name())),
+            }
+        }
+    }
+}
+
 async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -222,4 +247,34 @@ async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status")?;
     Ok((code, body.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn operator_that_ends_is_started_again() {
+        let dir = std::env::temp_dir().join(format!("testbed-keep-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 3"]);
+        let process = Process::spawn(&dir, "operator-x", &mut command).unwrap();
+        let mut operators = [Operator { process, command, dir: dir.clone(), health: 0, metrics: 0 }];
+        let said = RefCell::new(Vec::new());
+        let progress = |text: &str| said.borrow_mut().push(text.to_owned());
+        let twice = async {
+            while said.borrow().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            () = keep(&mut operators, &progress) => panic!("it returned"),
+            ended = tokio::time::timeout(Duration::from_mins(1), twice) => ended.unwrap(),
+        }
+        assert_eq!(said.borrow()[0], "operator-x ended with 3, and is started again");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

@@ -251,13 +251,13 @@ async fn serve(wanted: &Wanted) -> Result<()> {
         let dir = Some(binaries::cache().join("up"));
         binaries::find_with_kubectl(&progress)?;
         let bed = Testbed::start(wanted.options(dir), &progress).await?;
-        let _operators =
+        let mut operators =
             if wanted.operator { start_operators(&bed, &progress, &["--leader-elect"]).await? } else { Vec::new() };
         let whole = env_file().with_extension("new");
         fs::write(&whole, bed.env())?;
         fs::rename(&whole, env_file())?;
         progress("up");
-        std::future::pending::<()>().await;
+        operator::keep(&mut operators, &progress).await;
         Ok(())
     };
     let ended = tokio::select! {
