@@ -78,11 +78,10 @@ impl Progress {
     /// # Errors
     /// If the hub does not answer, or denies the reads.
     pub async fn read(hub: &Connection) -> Result<Self, Error> {
-        let client = hub.client();
         let mut policies = Vec::new();
-        list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
+        list::objects(hub, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
         let mut bindings = Bindings::default();
-        list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
+        list::objects(hub, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
         Ok(Self {
             preconditions: preconditions::status(hub).await?,
             policies: rows(&policies, &bindings.claimed),

@@ -13,7 +13,7 @@ use serde::{
 };
 use serde_json::{Value, json};
 
-use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, confidential::metadata, deadline};
+use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, confidential::metadata};
 use crate::plan::{
     Kind, Known, Object, ObjectVersion, Op, Plane, Standing, Write,
     members::members_of_text,
@@ -71,14 +71,6 @@ impl<P: Plane> ControlPlane<P> {
     /// # Errors
     /// [`Error::class`] says how to react.
     pub async fn execute(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
-        let done = self.send(write).await;
-        if matches!(done, Err(Error::Deadline { .. })) {
-            self.connection().renew();
-        }
-        done
-    }
-
-    async fn send(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let Write { object, op, .. } = write;
         let (requests, name) = (requests(object), &*object.name);
         let patching = |manager: &str| PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
@@ -132,21 +124,19 @@ impl<P: Plane> ControlPlane<P> {
         if object.kind.is_confidential() {
             return Ok(metadata(&self.call_confidential(what, request).await?).and_then(|only| Answer::of(only).ok()));
         }
-        let answer = deadline(REQUEST_TIMEOUT, what, self.connection().client().request_text(request)).await?;
+        let answer =
+            self.connection().within(REQUEST_TIMEOUT, what, self.connection().client().request_text(request)).await?;
         Answer::of(answer).map(Some).map_err(|e| unreadable(e.to_string()))
     }
 
     /// Executes a live read that a plan asks for.
     async fn live_read(&self, object: &Object, op: &Op) -> Result<(), Error> {
-        let (api, place) = (self.api(object), self.name());
         match op {
-            Op::ConfirmAbsent => confirm_gone(&api, object, None, place).await,
-            Op::ConfirmGone { uid } => confirm_gone(&api, object, Some(uid), place).await,
-            Op::ConfirmPresent { uid } => confirm_present(&api, object, uid, None, place).await,
-            Op::ConfirmListed { label } => confirm_listed(&api, object, label, place).await,
-            Op::ConfirmUnchanged { uid, generation } => {
-                confirm_present(&api, object, uid, Some(*generation), place).await
-            }
+            Op::ConfirmAbsent => self.confirm_gone(object, None).await,
+            Op::ConfirmGone { uid } => self.confirm_gone(object, Some(uid)).await,
+            Op::ConfirmPresent { uid } => self.confirm_present(object, uid, None).await,
+            Op::ConfirmListed { label } => self.confirm_listed(object, label).await,
+            Op::ConfirmUnchanged { uid, generation } => self.confirm_present(object, uid, Some(*generation)).await,
             Op::Create { .. } | Op::Apply { .. } | Op::Merge { .. } | Op::TakeOver { .. } | Op::Delete { .. } => Ok(()),
         }
     }
@@ -165,7 +155,7 @@ impl<P: Plane> ControlPlane<P> {
             return Err(Error::Answer { call: what(), why: "its content is confidential".into() });
         }
         let api = self.api(object);
-        let found = match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
+        let found = match self.connection().within(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
             Err(gone) if gone.class() == Class::Gone => return Ok(None),
             found => found?,
         };
@@ -179,7 +169,8 @@ impl<P: Plane> ControlPlane<P> {
             let metadata = json!({ "name": object.name, "uid": uid, "resourceVersion": resource_version });
             let nothing = Patch::Apply(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata }));
             let params = PatchParams { force: true, ..PatchParams::apply(manager) };
-            let noted = deadline(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &nothing)).await?;
+            let noted =
+                self.connection().within(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &nothing)).await?;
             judged = ObjectVersion::of(&noted.metadata);
             entries = noted.metadata.managed_fields.unwrap_or_default();
         }
@@ -236,10 +227,7 @@ impl<P: Plane> ControlPlane<P> {
     pub async fn read<K: Known + DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         let object = &Object::named::<K>(namespace, name);
         let what = || format!("get {object} in {}", self.name());
-        let found = deadline(REQUEST_TIMEOUT, what, self.api(object).get(&object.name)).await;
-        if matches!(found, Err(Error::Deadline { .. })) {
-            self.connection().renew();
-        }
+        let found = self.connection().within(REQUEST_TIMEOUT, what, self.api(object).get(&object.name)).await;
         match found {
             Ok(found) => serde_json::to_value(found)
                 .and_then(serde_json::from_value)
@@ -256,7 +244,7 @@ impl<P: Plane> ControlPlane<P> {
     /// Same as [`Self::read`].
     pub async fn read_metadata(&self, object: &Object) -> Result<Option<ObjectMeta>, Error> {
         let what = || format!("get {object} in {}", self.name());
-        match deadline(REQUEST_TIMEOUT, what, self.api(object).get_metadata(&object.name)).await {
+        match self.connection().within(REQUEST_TIMEOUT, what, self.api(object).get_metadata(&object.name)).await {
             Ok(found) => Ok(Some(found.metadata)),
             Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
             Err(error) => Err(error),
@@ -270,6 +258,43 @@ impl<P: Plane> ControlPlane<P> {
         } else {
             Api::namespaced_with(self.connection().client(), &object.namespace, &resource)
         }
+    }
+
+    /// Succeeds if the server reports the object as absent. A 404 for the namespace, or for a path that is not served, is no proof.
+    /// `uid`: the object that must be absent, if another object may have its name.
+    async fn confirm_gone(&self, object: &Object, uid: Option<&str>) -> Result<(), Error> {
+        let what = || format!("get {object} in {}", self.name());
+        match self.connection().within(REQUEST_TIMEOUT, what, self.api(object).get_metadata(&object.name)).await {
+            // Without a uid, any object of this name counts as the same one.
+            Ok(found) if uid.is_some() && found.metadata.uid.as_deref().is_some_and(|found| Some(found) != uid) => {
+                Ok(())
+            }
+            Ok(_) => Err(Error::StillThere(format!("{object} in {}", self.name()))),
+            Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn confirm_present(&self, object: &Object, uid: &str, generation: Option<i64>) -> Result<(), Error> {
+        let what = || format!("get {object} in {}", self.name());
+        match self.connection().within(REQUEST_TIMEOUT, what, self.api(object).get_metadata_opt(&object.name)).await? {
+            Some(found) if found.metadata.uid.as_deref() == Some(uid) => {
+                let is_same = generation.is_none() || generation == found.metadata.generation;
+                if is_same { Ok(()) } else { Err(Error::Changed(format!("{object} in {}", self.name()))) }
+            }
+            // If a spec was compared, another object of this name is a change too.
+            _ if generation.is_some() => Err(Error::Changed(format!("{object} in {}", self.name()))),
+            _ => Err(Error::NotThere(format!("{object} in {}", self.name()))),
+        }
+    }
+
+    async fn confirm_listed(&self, object: &Object, label: &str) -> Result<(), Error> {
+        let what = || format!("list {object} in {}", self.name());
+        let params =
+            ListParams::default().fields(&format!("metadata.name={}", object.name)).labels(&format!("{label}=true"));
+        let found = self.connection().within(REQUEST_TIMEOUT, what, self.api(object).list_metadata(&params)).await?;
+        let is_there = found.items.iter().any(|found| found.metadata.deletion_timestamp.is_none());
+        if is_there { Ok(()) } else { Err(Error::NotThere(format!("{object} in {}", self.name()))) }
     }
 }
 
@@ -286,47 +311,6 @@ fn deletion(uid: &str, resource_version: &str) -> DeleteParams {
         // Without background propagation the children of some kinds would keep running.
         ..DeleteParams::background()
     }
-}
-
-/// Succeeds if the server reports the object as absent. A 404 for the namespace, or for a path that is not served, is no proof.
-/// `uid`: the object that must be absent, if another object may have its name.
-async fn confirm_gone(api: &Api<DynamicObject>, object: &Object, uid: Option<&str>, place: &str) -> Result<(), Error> {
-    let what = || format!("get {object} in {place}");
-    match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
-        // Without a uid, any object of this name counts as the same one.
-        Ok(found) if uid.is_some() && found.metadata.uid.as_deref().is_some_and(|found| Some(found) != uid) => Ok(()),
-        Ok(_) => Err(Error::StillThere(format!("{object} in {place}"))),
-        Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-async fn confirm_present(
-    api: &Api<DynamicObject>,
-    object: &Object,
-    uid: &str,
-    generation: Option<i64>,
-    place: &str,
-) -> Result<(), Error> {
-    let what = || format!("get {object} in {place}");
-    match deadline(REQUEST_TIMEOUT, what, api.get_metadata_opt(&object.name)).await? {
-        Some(found) if found.metadata.uid.as_deref() == Some(uid) => {
-            let is_same = generation.is_none() || generation == found.metadata.generation;
-            if is_same { Ok(()) } else { Err(Error::Changed(format!("{object} in {place}"))) }
-        }
-        // If a spec was compared, another object of this name is a change too.
-        _ if generation.is_some() => Err(Error::Changed(format!("{object} in {place}"))),
-        _ => Err(Error::NotThere(format!("{object} in {place}"))),
-    }
-}
-
-async fn confirm_listed(api: &Api<DynamicObject>, object: &Object, label: &str, place: &str) -> Result<(), Error> {
-    let what = || format!("list {object} in {place}");
-    let params =
-        ListParams::default().fields(&format!("metadata.name={}", object.name)).labels(&format!("{label}=true"));
-    let found = deadline(REQUEST_TIMEOUT, what, api.list_metadata(&params)).await?;
-    let is_there = found.items.iter().any(|found| found.metadata.deletion_timestamp.is_none());
-    if is_there { Ok(()) } else { Err(Error::NotThere(format!("{object} in {place}"))) }
 }
 
 /// Returns the API resource of a kind.

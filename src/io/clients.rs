@@ -21,6 +21,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    Error,
     clock::Now,
     proxy::{self, Proxies},
     requests::{Meter, Observer, ServerClock},
@@ -317,8 +318,28 @@ impl Connection {
         self.current.read().unwrap_or_else(PoisonError::into_inner).client.clone()
     }
 
-    /// Makes new connections for the next calls, after a call without an answer.
-    pub fn renew(&self) {
+    /// Runs a call with a deadline. After a call without an answer, the next calls get new connections.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] if there is no answer in time, else [`Error::Api`]. Both contain `what`.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        what: impl FnOnce() -> String,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(limit, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => Err(Error::Api { call: what(), source: Box::new(source) }),
+            Err(_) => {
+                self.renew();
+                Err(Error::Deadline { call: what(), after: limit })
+            }
+        }
+    }
+
+    /// Makes new connections for the next calls, after a server was silent.
+    pub(super) fn renew(&self) {
         // Calls that hang together fail together. One renewal is enough.
         self.replace(|current| current.made.elapsed() > RENEW_AT_MOST);
     }

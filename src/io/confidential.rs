@@ -6,7 +6,7 @@ use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Error, REQUEST_TIMEOUT, apply::requests, clients::ControlPlane, deadline};
+use super::{Error, REQUEST_TIMEOUT, apply::requests, clients::ControlPlane};
 use crate::{
     api::referenced::DataRef,
     plan::{Object, ObjectVersion, Plane, payload::Payload},
@@ -51,10 +51,7 @@ impl<P: Plane> ControlPlane<P> {
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
         }
         let client = self.connection().confidential().map_err(|why| Error::Answer { call: what(), why })?;
-        let answer = deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await;
-        if matches!(answer, Err(Error::Deadline { .. })) {
-            self.connection().renew();
-        }
+        let answer = self.connection().within(REQUEST_TIMEOUT, what, client.request_text(request)).await;
         answer.map_err(scrubbed)
     }
 }

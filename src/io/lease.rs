@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Class, Error,
     clients::Connection,
-    deadline,
     health::{Entry, Health},
 };
 use crate::{api::meta::LEASE, timing::Timing};
@@ -138,12 +137,7 @@ impl Candidate {
         let outcome = self.take_or_renew().await;
         match &outcome {
             Ok(_) => self.health.synced(),
-            Err(error) => {
-                if matches!(error, Error::Deadline { .. }) {
-                    self.connection.renew();
-                }
-                self.health.failed(&error.to_string());
-            }
+            Err(error) => drop(self.health.failed(&error.to_string())),
         }
         outcome
     }
@@ -155,10 +149,14 @@ impl Candidate {
     async fn take_or_renew(&mut self) -> Result<Attempt, Error> {
         let place = self.place.clone();
         let call = |verb: &str| format!("{verb} {place}");
-        let Some(mut lease) = deadline(ATTEMPT_TIMEOUT, || call("get"), self.api().get_opt(LEASE)).await? else {
+        let Some(mut lease) =
+            self.connection.within(ATTEMPT_TIMEOUT, || call("get"), self.api().get_opt(LEASE)).await?
+        else {
             let lease = Lease { metadata: named(), spec: Some(self.record(0)) };
-            let created =
-                deadline(ATTEMPT_TIMEOUT, || call("create"), self.api().create(&PostParams::default(), &lease)).await;
+            let created = self
+                .connection
+                .within(ATTEMPT_TIMEOUT, || call("create"), self.api().create(&PostParams::default(), &lease))
+                .await;
             return attempted(created);
         };
         let spec = lease.spec.clone().unwrap_or_default();
@@ -173,9 +171,10 @@ impl Candidate {
         }
         lease.spec = Some(record);
         // The update carries the resourceVersion that we read, so of two candidates one fails.
-        let replaced =
-            deadline(ATTEMPT_TIMEOUT, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease))
-                .await;
+        let replaced = self
+            .connection
+            .within(ATTEMPT_TIMEOUT, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease))
+            .await;
         attempted(replaced)
     }
 
@@ -199,7 +198,8 @@ impl Candidate {
     }
 
     async fn give_up(&self) {
-        let Ok(Some(mut lease)) = deadline(ATTEMPT_TIMEOUT, String::new, self.api().get_opt(LEASE)).await else {
+        let Ok(Some(mut lease)) = self.connection.within(ATTEMPT_TIMEOUT, String::new, self.api().get_opt(LEASE)).await
+        else {
             return;
         };
         let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(&self.identity)) else {
@@ -207,7 +207,10 @@ impl Candidate {
         };
         spec.holder_identity = None;
         spec.lease_duration_seconds = Some(1);
-        let _ = deadline(ATTEMPT_TIMEOUT, String::new, self.api().replace(LEASE, &PostParams::default(), &lease)).await;
+        let _ = self
+            .connection
+            .within(ATTEMPT_TIMEOUT, String::new, self.api().replace(LEASE, &PostParams::default(), &lease))
+            .await;
     }
 
     fn record(&self, transitions: i32) -> LeaseSpec {

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use kube::{
-    Api, Client, Resource,
+    Api, Resource,
     api::{DynamicObject, ListParams, ObjectList},
 };
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::{
     Error,
     apply::api_resource,
-    deadline,
+    clients::Connection,
     watch::{Metadata, PAGE_SIZE},
 };
 use crate::plan::Kind;
@@ -23,13 +23,18 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// If a page cannot be read. `see` has been called with the pages before it.
-pub async fn objects<K>(client: &Client, plane: &str, params: ListParams, see: impl FnMut(K)) -> Result<(), Error>
+pub async fn objects<K>(
+    connection: &Connection,
+    plane: &str,
+    params: ListParams,
+    see: impl FnMut(K),
+) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<K> = Api::all(client.clone());
+    let api: Api<K> = Api::all(connection.client());
     let what = || format!("list {} in {plane}", K::plural(&()));
-    pages(what, LIST_TIMEOUT, params, |params| page(api.clone(), params), see).await
+    pages(connection, what, LIST_TIMEOUT, params, |params| page(api.clone(), params), see).await
 }
 
 /// Calls `see` with the metadata of every object of a kind on a control plane, without `managedFields`.
@@ -37,16 +42,17 @@ where
 /// # Errors
 /// Same as [`objects`].
 pub async fn metadata(
-    client: &Client,
+    connection: &Connection,
     plane: &str,
     kind: Kind,
     params: ListParams,
     mut see: impl FnMut(Metadata),
 ) -> Result<(), Error> {
     let resource = api_resource(kind);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api: Api<DynamicObject> = Api::all_with(connection.client(), &resource);
     let what = || format!("list {} in {plane}", resource.plural);
     pages(
+        connection,
         what,
         LIST_TIMEOUT,
         params,
@@ -77,6 +83,7 @@ pub(super) async fn page_of_metadata(
 
 /// Calls `see` with every object of a list. `within`: longest wait for one page.
 pub(super) async fn pages<T: Clone, F: Future<Output = kube::Result<ObjectList<T>>>>(
+    connection: &Connection,
     what: impl Fn() -> String,
     within: Duration,
     params: ListParams,
@@ -85,7 +92,7 @@ pub(super) async fn pages<T: Clone, F: Future<Output = kube::Result<ObjectList<T
 ) -> Result<(), Error> {
     let mut params = params.limit(PAGE_SIZE);
     loop {
-        let list = deadline(within, &what, page(params.clone())).await?;
+        let list = connection.within(within, &what, page(params.clone())).await?;
         list.items.into_iter().for_each(&mut see);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -121,7 +128,10 @@ mod tests {
                 other => panic!("{other:?}"),
             }))
         };
-        pages(|| "list".into(), LIST_TIMEOUT, ListParams::default(), serve, |item| seen.push(item)).await.unwrap();
+        let connection = Connection::new(kube::Config::new("http://localhost:1".parse().unwrap())).unwrap();
+        pages(&connection, || "list".into(), LIST_TIMEOUT, ListParams::default(), serve, |item| seen.push(item))
+            .await
+            .unwrap();
         assert_eq!((seen, asked.into_inner().unwrap()), (vec![1, 2, 3], vec![None, Some("more".to_owned())]));
     }
 }

@@ -289,22 +289,6 @@ fn explain(error: &kube::Error) -> String {
 /// Longest wait for the answer to one call. kube itself would wait forever for a silent server.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `call` with a deadline.
-///
-/// # Errors
-/// [`Error::Deadline`] if there is no answer in time, else [`Error::Api`]. Both contain `what`.
-pub async fn deadline<T>(
-    after: Duration,
-    what: impl FnOnce() -> String,
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Error> {
-    match tokio::time::timeout(after, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(Error::Api { call: what(), source: Box::new(source) }),
-        Err(_) => Err(Error::Deadline { call: what(), after }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Error, apply::api_resource, clients::Connection, confidential::scrubbed, deadline, list};
+use super::{Error, apply::api_resource, clients::Connection, confidential::scrubbed, list};
 use crate::plan::{Kind, admission::deployment::Own};
 
 /// Longest wait for one answer.
@@ -75,7 +75,7 @@ pub async fn uids_in(
     let see = |PartialObjectMeta { metadata, .. }: PartialObjectMeta<DynamicObject>| {
         found.insert(metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
     };
-    list::pages(what, TIMEOUT, ListParams::default(), page, see).await?;
+    list::pages(connection, what, TIMEOUT, ListParams::default(), page, see).await?;
     Ok(found)
 }
 
@@ -91,7 +91,7 @@ where
     let what = || format!("list {} in {plane}", K::plural(&()));
     let mut found = Vec::new();
     let page = |params| list::page(api.clone(), params);
-    list::pages(what, TIMEOUT, ListParams::default(), page, |object| found.push(object)).await?;
+    list::pages(connection, what, TIMEOUT, ListParams::default(), page, |object| found.push(object)).await?;
     Ok(found)
 }
 
@@ -112,9 +112,5 @@ async fn send(
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body.to_string().into_bytes())
         .map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
-    let answer = deadline(TIMEOUT, &what, client.request(request)).await;
-    if matches!(answer, Err(Error::Deadline { .. })) {
-        connection.renew();
-    }
-    answer
+    connection.within(TIMEOUT, &what, client.request(request)).await
 }

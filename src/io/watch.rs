@@ -14,9 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use super::watched::{Guarded, Metadata, Watched};
 use super::{
-    Error,
+    Error, REQUEST_TIMEOUT,
     clients::Connection,
-    deadline,
     feed::pruned,
     health::{Entry, Health},
     queue::backoff,
@@ -134,7 +133,7 @@ where
         let mut excused = false;
         loop {
             if doubtful {
-                match self.is_rewound(version).await {
+                match self.is_rewound(version, REQUEST_TIMEOUT).await {
                     Ok(true) => return,
                     Ok(false) => {}
                     Err(error) => {
@@ -168,11 +167,10 @@ where
                     // The silent watch may have been lost alone, or the server may have been slow for a moment. That is not
                     // reported. If the server does not answer now, it is reported as silent for the whole time.
                     excused = true;
-                    self.connection.renew();
-                    match tokio::time::timeout(SILENCE_PROOF, self.is_rewound(version)).await {
-                        Ok(Ok(true)) => return,
-                        Ok(Ok(false)) => continue,
-                        _ => error,
+                    match self.is_rewound(version, SILENCE_PROOF).await {
+                        Ok(true) => return,
+                        Ok(false) => continue,
+                        Err(_) => error,
                     }
                 }
                 Err(error) => error,
@@ -192,9 +190,6 @@ where
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {
-                if matches!(error, Error::Deadline { .. }) {
-                    self.connection.renew();
-                }
                 let problem = self.problem(&error);
                 self.cache.set_live(false);
                 // The server has been silent since the start of the deadline.
@@ -236,7 +231,8 @@ where
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
         let ends = Instant::now() + Duration::from_secs(seconds.into()).saturating_sub(EARLY);
-        let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
+        let stream =
+            self.connection.within(REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
         // Count from the answer on, however long it took. Delivered events prove that the watch worked.
         let (began, mut has_brought) = (Instant::now(), false);
         let mut stream = std::pin::pin!(stream.peekable());
@@ -304,6 +300,7 @@ where
     fn error_of(&self, end: WatchEnd) -> Error {
         match end {
             WatchEnd::Silent => {
+                self.connection.renew();
                 self.metrics.watch_replaced(self.plane, W::plural(&self.kind).as_ref());
                 Error::Deadline { call: self.call("watch"), after: self.timing.silence }
             }

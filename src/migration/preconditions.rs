@@ -25,7 +25,6 @@ const NAMED: usize = 20;
 /// # Errors
 /// If the hub does not answer, or denies the reads.
 pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
-    let client = hub.client();
     let ours = [Workload::crd(), WorkloadDeployment::crd(), Instance::crd()];
     let mut lines = String::new();
     let compare = |live: CustomResourceDefinition| {
@@ -33,7 +32,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
             lines.extend(describe_differences(&live, own));
         }
     };
-    match list::objects(&client, "hub", ListParams::default(), compare).await {
+    match list::objects(hub, "hub", ListParams::default(), compare).await {
         // The operator's own credentials do not allow this read. The policies are reported nevertheless.
         Err(error) if error.class() == Class::Forbidden => {
             lines.push_str("the hub's CRDs cannot be read with these credentials, and are not compared\n");
@@ -48,7 +47,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
             templates.insert(key, deployment.spec.template);
         }
     };
-    list::objects(&client, "hub", ListParams::default(), keep).await?;
+    list::objects(hub, "hub", ListParams::default(), keep).await?;
     let mut lacking: BTreeSet<String> = BTreeSet::new();
     let remember = |instance: Instance| {
         let named = instance.labels().get(label::WORKLOAD_DEPLOYMENT_NAME);
@@ -60,7 +59,7 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
             hashed.insert(format!("{}/{}", instance.namespace().unwrap_or_default(), instance.name_any()));
         }
     };
-    list::objects(&client, "hub", ListParams::default(), remember).await?;
+    list::objects(hub, "hub", ListParams::default(), remember).await?;
     Ok(format!("{lines}{}{}", describe_completed(&lacking), describe_restarted(&hashed)))
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 
 use crate::{
-    io::{REQUEST_TIMEOUT, clients::ControlPlane, deadline, health::Health, queue::backoff},
+    io::{REQUEST_TIMEOUT, clients::ControlPlane, health::Health, queue::backoff},
     plan,
 };
 
@@ -18,8 +18,11 @@ pub(super) async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -
     loop {
         entry.trying();
         let api: Api<Namespace> = Api::all(cell.connection().client());
-        let found =
-            deadline(REQUEST_TIMEOUT, || "get Namespace kube-system in cell".into(), api.get_metadata("kube-system"));
+        let found = cell.connection().within(
+            REQUEST_TIMEOUT,
+            || "get Namespace kube-system in cell".into(),
+            api.get_metadata("kube-system"),
+        );
         match found.await.map(|namespace| namespace.uid()) {
             Ok(Some(uid)) => return uid,
             Ok(None) => drop(entry.failed("it has no uid")),

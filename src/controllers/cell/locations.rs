@@ -22,7 +22,6 @@ use crate::{
         Error, REQUEST_TIMEOUT,
         clients::ControlPlane,
         clock::Now,
-        deadline,
         store::{Change, ObjectKey, Store},
     },
     plan::{
@@ -161,7 +160,7 @@ impl Locations {
 async fn served(plane: &ControlPlane<plan::Cell>) -> Result<Vec<String>, Error> {
     let client = plane.connection().client();
     let call = || format!("discover {GROUP_VERSION} in cell");
-    match deadline(REQUEST_TIMEOUT, call, client.list_api_group_resources(GROUP_VERSION)).await {
+    match plane.connection().within(REQUEST_TIMEOUT, call, client.list_api_group_resources(GROUP_VERSION)).await {
         Ok(list) => Ok(list.resources.into_iter().map(|resource| resource.name).collect()),
         Err(error) if error.missing().is_some() => Ok(Vec::new()),
         Err(error) => Err(error),

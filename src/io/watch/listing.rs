@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::ListParams;
 
-use super::{Entry, Error, ObjectKey, Watch, Watched, deadline, number};
+use super::{Entry, Error, ObjectKey, Watch, Watched, number};
 
 /// Longest wait for one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ where
         let mut objects = Vec::new();
         loop {
             entry.trying();
-            let page = deadline(LIST_TIMEOUT, || self.call("list"), self.api().list(&params)).await?;
+            let page = self.connection.within(LIST_TIMEOUT, || self.call("list"), self.api().list(&params)).await?;
             let wanted = page.items.into_iter().filter(|object| self.cache.wants(&ObjectKey::of(object)));
             objects.extend(wanted.map(|object| self.take_in(object)));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -39,10 +39,9 @@ where
     }
 
     /// True if the server is at an older version than this one. A restarted server may have been restored from a backup.
-    pub(super) async fn is_rewound(&self, version: u64) -> Result<bool, Error> {
+    pub(super) async fn is_rewound(&self, version: u64, within: Duration) -> Result<bool, Error> {
         let params = ListParams::default().labels(&self.selector).limit(1);
-        let page =
-            deadline(crate::io::REQUEST_TIMEOUT, || self.call("list"), self.api().list_metadata(&params)).await?;
+        let page = self.connection.within(within, || self.call("list"), self.api().list_metadata(&params)).await?;
         let now = number(page.metadata.resource_version.as_deref());
         Ok(now > 0 && now < version)
     }

@@ -238,5 +238,5 @@ fn may_return(of: &Collector, copy: &Object, facts: &NamespaceFacts) -> bool {
 /// Passes the metadata of all objects of a kind on the hub to `see`.
 async fn list(of: &Collector, kind: Kind, params: ListParams, see: impl FnMut(Metadata)) -> Result<(), Error> {
     let plane = &of.ctx.hub.plane;
-    list::metadata(&plane.connection().client(), plane.name(), kind, params, see).await
+    list::metadata(plane.connection(), plane.name(), kind, params, see).await
 }

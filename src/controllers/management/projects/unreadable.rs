@@ -91,7 +91,7 @@ impl UnreadableWatch {
                     found = Some(ObjectVersion::of(&object.metadata));
                 }
             };
-            let listed = list::metadata(&plane.connection().client(), plane.name(), kind, only, see).await;
+            let listed = list::metadata(plane.connection(), plane.name(), kind, only, see).await;
             if listed.is_err_and(|error| error.class() == Class::Retry) {
                 return; // no answer: the other unreadable objects there wait too
             }
