@@ -5,7 +5,10 @@ use k8s_openapi::api::events::v1::Event;
 use serde_json::{Value, json};
 
 use super::{Known, Object, ObjectVersion, Op, Write, hash};
-use crate::api::{meta, reason::Reason};
+use crate::api::{
+    meta,
+    reason::{Class, Reason, Who},
+};
 
 /// Longest note that the API accepts, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -19,6 +22,15 @@ pub enum Severity {
     Normal,
     /// A problem that needs attention.
     Warning,
+}
+
+impl Severity {
+    /// Returns the type of an Event that reports this reason. If no person has to act, it is no problem.
+    pub fn of(reason: &Reason) -> Self {
+        let is_expected = matches!(reason.class(), Class::Success | Class::Progress)
+            || reason.entry().is_some_and(|entry| entry.who == Who::Nobody);
+        if is_expected { Self::Normal } else { Self::Warning }
+    }
 }
 
 /// The content of an Event.

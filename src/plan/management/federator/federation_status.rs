@@ -289,13 +289,14 @@ fn update(
     let before = find(&old.conditions, condition::FEDERATED);
     let news = federated.as_ref().filter(|new| !is_pending && is_news(before, new, silent));
     let event = news.map(|news| {
-        let note =
-            Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
+        let reason = news.reason();
+        let note = Note { severity: Severity::of(&reason), reason, action: "Federating", text: &news.message };
         event::on(deployment, CONTROLLER, &note, now)
     });
     let of_source = of_data.as_ref().filter(|new| is_news_of_source(find(&old.conditions, &new.type_), new));
     let of_source = of_source.map(|news| {
-        let note = Note { severity: Severity::Warning, reason: news.reason(), action: "Copying", text: &news.message };
+        let reason = news.reason();
+        let note = Note { severity: Severity::of(&reason), reason, action: "Copying", text: &news.message };
         event::on(deployment, CONTROLLER, &note, now)
     });
     let mut status = match report {

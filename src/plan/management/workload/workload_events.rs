@@ -45,7 +45,7 @@ fn news(before: Option<&Condition>, ready: &Condition) -> Option<Severity> {
     }
     let reason = ready.reason();
     let is_problem =
-        reason != Reason::Suspended && !matches!(reason.class(), Class::Success | Class::Progress | Class::Event);
+        reason != Reason::Suspended && reason.class() != Class::Event && Severity::of(&reason) == Severity::Warning;
     let is_new = before.is_none_or(|before| before.reason != ready.reason);
     (is_problem && is_new).then_some(Severity::Warning)
 }
@@ -82,6 +82,8 @@ mod tests {
             (Some((False, "SourceNotFound")), (False, "NotScheduled"), Some(Warning)),
             (Some((False, "NotScheduled")), (Unknown, "HubUnavailable"), Some(Warning)),
             (Some((True, "ReplicasAvailable")), (False, "Suspended"), None),
+            (Some((False, "Pending")), (Unknown, "Resolving"), None),
+            (Some((False, "Pending")), (False, "AwaitingPropagation"), None),
         ] {
             let before = before.map(|(status, reason)| ready(status, reason));
             assert_eq!(news(before.as_ref(), &ready(after.0, after.1)), expected, "{before:?} {after:?}");
