@@ -402,7 +402,7 @@ reasons! {
     InstancesNotShown: Delivery, rank 0, stays;
     /// Workload, placement and WorkloadDeployment: the project's API server rejects the operator's writes.
     ProjectRefused: Delivery, rank 6, stays;
-    /// Placement: none of its cities is bound in the project.
+    /// Placement and Workload: a city is not open to the project.
     NoMatchingLocations: Placement, rank 6, stays;
     /// Placement and Workload: the spec cannot be carried out; the message says why and how to fix it.
     InvalidPlacement: Placement, rank 8, stays;

@@ -17,12 +17,13 @@ const WRITES_REPORTED: &[Seen] = &[
 const RUNS_ON: &str = "Running Instances are kept. The placement is not changed until it is resolved.";
 
 pub(super) static NoMatchingLocations: Entry = Entry {
-    meaning: "None of the placement's cities is open to the project.",
-    effect: "The placement has no deployments. Other placements are not affected.",
-    who: Who::Platform,
+    meaning: "A city of the placement is not open to the project. The message names it, and the cities that are open.",
+    effect: "The city has no deployment. Other cities are not affected.",
+    who: Who::Tenant,
     steps: &[
+        "Name a city that is open: `kubectl -n NAMESPACE edit workloads.compute.datumapis.com NAME`.",
         "See the cities that are open to the project: `kubectl --context PROJECT get locationbindings -o yaml`.",
-        "Open a city of the placement to the project with a LocationBinding. Or the tenant names a city that is open.",
+        "If you need another city, ask your platform to open it to the project with a LocationBinding.",
     ],
     seen_in: REPORTED,
     alerts: &[],

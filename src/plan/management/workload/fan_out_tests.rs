@@ -207,12 +207,18 @@ fn unbound_city_is_reported_and_keeps_its_deployment() {
     assert_eq!(world.names(), ["web-a-dfw"]);
     let reported = |status: &Value| status["placements"][0]["conditions"][0]["message"].as_str().unwrap().to_owned();
     assert!(reported(&status).contains("lhr is not available"), "{}", reported(&status));
+    assert!(reported(&status).ends_with("; open cities: dfw"), "{}", reported(&status));
     world.bound.clear();
     let status = world.settle(&workload(&json!([placement("a", &["dfw", "lhr"])])));
     assert_eq!(world.names(), ["web-a-dfw"]);
     assert!(reported(&status).contains("dfw is no longer available"), "{}", reported(&status));
     let none = World::default().settle(&workload(&json!([placement("a", &["lhr"])])));
     assert_eq!(none["conditions"][0]["reason"], Reason::NoMatchingLocations.as_str());
+    assert!(reported(&none).ends_with("; no city is open to this project: ask your platform to open one"), "{none}");
+    let cities: Vec<String> = ('a'..='z').map(|letter| format!("x{letter}")).collect();
+    let mut many = World::with(&cities.iter().map(String::as_str).collect::<Vec<_>>());
+    let status = many.settle(&workload(&json!([placement("a", &["lhr"])])));
+    assert!(reported(&status).ends_with("xt, and 6 more"), "{}", reported(&status));
 }
 
 #[test]

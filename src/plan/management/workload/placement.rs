@@ -137,10 +137,28 @@ fn outcome(situation: &Situation<'_>, placement: &Placement) -> PlacementOutcome
     let (named, flaws) = judge_alone(&situation.workload.name_any(), placement);
     let invalid = flaws.into_iter().map(|flaw| flaw.to_string()).collect();
     let mut outcome = PlacementOutcome { invalid, ..PlacementOutcome::default() };
+    let judged = named.len();
     for (name, city) in named {
         judge_city(situation, &mut outcome, placement, name, city);
     }
+    let has_closed_city = outcome.desired.len() + outcome.conflicting.len() < judged;
+    if has_closed_city {
+        outcome.unavailable.push(open_cities(situation.bound));
+    }
     outcome
+}
+
+/// Number of cities that a message lists.
+const MAX_LISTED: usize = 20;
+
+/// Says which cities a placement can name instead of a closed one.
+fn open_cities(bound: &BTreeSet<CityCode>) -> String {
+    let listed: Vec<&str> = bound.iter().take(MAX_LISTED).map(CityCode::as_str).collect();
+    match bound.len().saturating_sub(MAX_LISTED) {
+        _ if listed.is_empty() => "no city is open to this project: ask your platform to open one".to_owned(),
+        0 => format!("open cities: {}", listed.join(", ")),
+        more => format!("open cities: {}, and {more} more", listed.join(", ")),
+    }
 }
 
 /// Error of a placement that does not depend on other objects.
