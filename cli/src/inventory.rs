@@ -231,9 +231,11 @@ impl Reader {
         let is_about = |event: &Entry| {
             let regarding = [event.object.get("regarding"), event.object.get("involvedObject")];
             regarding.into_iter().flatten().any(|about| {
-                self.found.iter().any(|known| {
-                    let same_uid = about["uid"].as_str().is_some_and(|uid| !uid.is_empty() && uid == known.uid());
-                    same_uid || (about["kind"] == known.kind() && about["name"] == known.name())
+                // An earlier object of the same name has another uid.
+                let uid = about["uid"].as_str().filter(|uid| !uid.is_empty());
+                self.found.iter().any(|known| match uid {
+                    Some(uid) => uid == known.uid(),
+                    None => about["kind"] == known.kind() && about["name"] == known.name(),
                 })
             })
         };

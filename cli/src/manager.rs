@@ -108,7 +108,11 @@ async fn leader(home: Config, namespace: &str) -> Result<String, String> {
     let leases: Api<Lease> = Api::namespaced(client, namespace);
     let name = compute_operator::api::meta::LEASE;
     let lease = leases.get(name).await.map_err(|error| {
-        format!("Lease {namespace}/{name} of the manager cannot be read: {}; give --manager-url", words(&error))
+        format!(
+            "Lease {namespace}/{name} of the manager cannot be read: {}. This command is for the platform's team: give the context of \
+             the manager's cluster with --manager-context, or --manager-url. A tenant asks with kubectl compute trace workload/NAME",
+            words(&error)
+        )
     })?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty());
     let holder = holder.ok_or_else(|| format!("no manager leads: Lease {namespace}/{name} has no holder"))?;

@@ -88,7 +88,7 @@ fn decide(name: &str, present: &Seen<Present>, hub: &Endpoint, now: Timestamp) -
                 return Decision::Leave(Mark::Broken, why);
             }
             let before = match at {
-                Some(at) if at > now => format!("the one before had {} left", age(now, at)),
+                Some(at) if at > now => format!("the one before stays valid for {}", age(now, at)),
                 Some(_) => "the one before had ended".to_owned(),
                 None => "the one before named no end".to_owned(),
             };
@@ -235,7 +235,7 @@ mod tests {
         let at = |seconds: i64| Some(Timestamp::from_second(1_800_000_000 + seconds).unwrap());
         let decide = |seen: &Seen<Present>| decide("dfw", seen, &hub(), now());
         for (end, before) in [
-            (End::Token(at(6 * 86400)), "the one before had 6d left"),
+            (End::Token(at(6 * 86400)), "the one before stays valid for 6d"),
             (End::Token(at(-1)), "the one before had ended"),
             (End::Token(None), "the one before named no end"),
         ] {

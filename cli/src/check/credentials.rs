@@ -28,6 +28,29 @@ pub enum End {
     Missing,
 }
 
+/// The ServiceAccount that a token is for, as the token says. Its signature is not checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl Account {
+    /// Returns the ServiceAccount of a kubeconfig's token. `None` if it has another credential.
+    pub fn of_kubeconfig(kubeconfig: &str) -> Option<Self> {
+        let user = user(kubeconfig)?;
+        let claims = claims(user["token"].as_str()?)?;
+        let of = &claims["kubernetes.io"];
+        let word = |field: &Value| field.as_str().map(str::to_owned);
+        let account = &of["serviceaccount"];
+        Some(Self { namespace: word(&of["namespace"])?, name: word(&account["name"])?, uid: word(&account["uid"])? })
+    }
+}
+
 /// Returns the user of a kubeconfig's current context.
 pub fn user(kubeconfig: &str) -> Option<Value> {
     of_current_context(kubeconfig, "users", "user")
@@ -94,6 +117,11 @@ fn claims(token: &str) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?).ok()
 }
 
+/// Returns the ServiceAccount of the token in a Secret with a kubeconfig.
+pub fn hub_account(data: &BTreeMap<String, ByteString>) -> Option<Account> {
+    Account::of_kubeconfig(&String::from_utf8_lossy(&data.get("kubeconfig")?.0))
+}
+
 /// Returns the ends of the credentials in a Secret, by key.
 pub fn of_secret(data: &BTreeMap<String, ByteString>) -> BTreeMap<String, End> {
     let end = |key: &str, value: &[u8]| {
@@ -145,6 +173,11 @@ mod tests {
         assert_eq!(of_kubeconfig("garbage: ["), End::Missing);
         assert_eq!(subject(&good).unwrap(), "system:serviceaccount:compute-system:compute-cell-a");
         assert_eq!(cluster(&kubeconfig(&json!({}))).unwrap()["server"], "https://hub:5443");
+        let of = json!({ "namespace": "n", "serviceaccount": { "name": "a", "uid": "1" } });
+        let bound = kubeconfig(&json!({ "token": token(&json!({ "kubernetes.io": of })) }));
+        let account = Account { namespace: "n".into(), name: "a".into(), uid: "1".into() };
+        assert_eq!(Account::of_kubeconfig(&bound), Some(account));
+        assert_eq!(Account::of_kubeconfig(&kubeconfig(&json!({ "token": good }))), None);
     }
 
     #[test]

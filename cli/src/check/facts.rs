@@ -8,7 +8,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{credentials::End, foreign::Foreign, roles::Right};
+use super::{
+    credentials::{Account, End},
+    foreign::Foreign,
+    roles::Right,
+};
 use crate::seen::Seen;
 
 /// What the control planes show of the install.
@@ -30,6 +34,9 @@ pub struct Facts {
     pub clusters: Seen<BTreeMap<String, ClusterFacts>>,
     /// Users of the hub that may write for a cell, by its uid.
     pub holders: Seen<BTreeMap<String, BTreeSet<String>>>,
+    /// Uid of the ServiceAccount on the hub that each cell's token names, by the name of the cell's Cluster.
+    #[serde(default)]
+    pub accounts: BTreeMap<String, Seen<String>>,
     /// City of each LocationBinding of the project, as it is written.
     pub locations: Seen<BTreeMap<String, String>>,
     /// Karmada.
@@ -102,6 +109,9 @@ pub struct Manager {
     pub deployment: Seen<DeploymentFacts>,
     /// End of the credentials in each Secret that it uses, by key.
     pub credentials: BTreeMap<String, Seen<BTreeMap<String, End>>>,
+    /// ServiceAccount of the hub that a cell's token is for.
+    #[serde(default)]
+    pub account: Option<Account>,
 }
 
 /// The Lease of a manager.

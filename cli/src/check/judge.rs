@@ -540,6 +540,11 @@ fn cell(name: &str, seen: &Plane, facts: &Facts) -> Vec<Check> {
         checks.push(Check::broken(format!("the hub has no Cluster {name}"), format!("karmadactl join {name}")));
         return checks;
     };
+    let city = cluster.city.as_ref().map_or("CODE", |city| city.as_str());
+    for check in &mut checks {
+        check.fix = check.fix.take().map(|fix| fix.replace("--city CODE", &format!("--city {city}")));
+    }
+    checks.extend(token_of_deleted(name, city, seen, facts));
     checks.extend(member(name, cluster));
     if let (Seen::Found(uid), false) = (&seen.uid, facts.pre) {
         checks.push(match &cluster.cell {
@@ -552,7 +557,6 @@ fn cell(name: &str, seen: &Plane, facts: &Facts) -> Vec<Check> {
         });
     }
     if let (Seen::Found(holders), Some(id)) = (&facts.holders, &cluster.cell) {
-        let city = cluster.city.as_ref().map_or("CODE", |city| city.as_str());
         checks.push(match holders.get(id) {
             Some(users) if !users.is_empty() => Check::well("it has its own user on the hub"),
             _ => Check::broken(
@@ -562,6 +566,20 @@ fn cell(name: &str, seen: &Plane, facts: &Facts) -> Vec<Check> {
         });
     }
     checks
+}
+
+/// Returns the check for a cell whose token is of a ServiceAccount that the hub has no more. The hub refuses such a token, also if
+/// there is a new ServiceAccount of the same name.
+fn token_of_deleted(name: &str, city: &str, cell: &Plane, facts: &Facts) -> Option<Check> {
+    let account = cell.manager.as_ref()?.account.as_ref()?;
+    let live = facts.accounts.get(name)?;
+    let is_deleted = live.is_absent() || live.found().is_some_and(|uid| *uid != account.uid);
+    is_deleted.then(|| {
+        Check::broken(
+            format!("the hub refuses its token: ServiceAccount {}/{} was deleted", account.namespace, account.name),
+            format!("kubectl compute cell join {name} --city {city}"),
+        )
+    })
 }
 
 fn member(name: &str, cluster: &ClusterFacts) -> Vec<Check> {

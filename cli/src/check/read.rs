@@ -25,7 +25,7 @@ use k8s_openapi::{
             SubjectAccessReviewSpec,
         },
         coordination::v1::Lease,
-        core::v1::{Namespace, Secret},
+        core::v1::{Namespace, Secret, ServiceAccount},
         rbac::v1::{ClusterRole, ClusterRoleBinding, Subject},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -123,7 +123,32 @@ pub async fn facts(planes: &Planes, settings: &Settings<'_>, now: Timestamp) -> 
     let webhook = async { if settings.pre { Webhook::default() } else { webhook(planes).await } };
     let (project, manager, hub, cells, locations, karmada, webhook) =
         futures::join!(project, manager, hub, cells, locations(planes), karmada(planes, settings), webhook);
-    Facts { now, pre: settings.pre, project, manager, hub, cells, clusters, holders, locations, karmada, webhook }
+    let accounts = accounts(planes, &cells).await;
+    Facts {
+        now,
+        pre: settings.pre,
+        project,
+        manager,
+        hub,
+        cells,
+        clusters,
+        holders,
+        accounts,
+        locations,
+        karmada,
+        webhook,
+    }
+}
+
+/// Reads the ServiceAccounts on the hub that the cells' tokens name. Returns their uids.
+async fn accounts(planes: &Planes, cells: &BTreeMap<String, Plane>) -> BTreeMap<String, Seen<String>> {
+    let named = cells.iter().filter_map(|(name, cell)| Some((name, cell.manager.as_ref()?.account.as_ref()?)));
+    let read = named.filter_map(|(name, account)| Some((name, account, planes.hub.clone()?)));
+    let read = read.map(async |(name, account, hub)| {
+        let accounts: Api<ServiceAccount> = Api::namespaced(hub, &account.namespace);
+        (name.clone(), get_metadata(&accounts, &account.name).await.map(|meta| meta.uid.unwrap_or_default()))
+    });
+    stream::iter(read).buffer_unordered(AT_ONCE).collect().await
 }
 
 async fn project(planes: &Planes, settings: &Settings<'_>) -> Plane {
@@ -323,11 +348,17 @@ async fn manager(client: &Client, secrets: &[&str]) -> Manager {
     let deployment = async { get(&deployments, MANAGER).await.map(deployment_facts) };
     let credentials = secrets.iter().map(async |name| {
         let all: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-        let ends = get(&all, name).await.map(|secret| credentials::of_secret(&secret.data.unwrap_or_default()));
-        ((*name).to_owned(), ends)
+        let secret = get(&all, name).await.map(|secret| secret.data.unwrap_or_default());
+        let account = secret.found().filter(|_| *name == OF_CELL[0]).and_then(credentials::hub_account);
+        ((*name).to_owned(), secret.map(|data| credentials::of_secret(&data)), account)
     });
-    let (lease, deployment, credentials) = futures::join!(lease, deployment, futures::future::join_all(credentials));
-    Manager { lease, deployment, credentials: credentials.into_iter().collect() }
+    let (lease, deployment, read) = futures::join!(lease, deployment, futures::future::join_all(credentials));
+    let (mut credentials, mut account) = (BTreeMap::new(), None);
+    for (name, ends, of_hub) in read {
+        credentials.insert(name, ends);
+        account = account.or(of_hub);
+    }
+    Manager { lease, deployment, credentials, account }
 }
 
 fn deployment_facts(deployment: Deployment) -> DeploymentFacts {

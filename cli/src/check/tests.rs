@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use super::{
-    credentials::End,
+    credentials::{Account, End},
     facts::{Answer, Bindings, Clock, DeploymentFacts, Facts, Karmada, LeaseFacts, Manager, Plane, Rights, Webhook},
     judge::Report,
     roles::{Right, Role},
@@ -41,6 +41,7 @@ fn managed(secret: &str, key: &str) -> Manager {
         lease: Seen::Found(lease),
         deployment: Seen::Found(DeploymentFacts { image, secrets: [secret.to_owned()].into() }),
         credentials: [(secret.to_owned(), Seen::Found(ends))].into(),
+        account: None,
     }
 }
 
@@ -88,6 +89,7 @@ fn well() -> Facts {
         hub: Some(plane("hub", Role::Hub, &user)),
         cells: [("cell-dfw".to_owned(), cell("dfw")), ("cell-ord".to_owned(), cell("ord"))].into(),
         clusters: Seen::Found(serde_json::from_value(clusters).unwrap()),
+        accounts: BTreeMap::new(),
         holders: Seen::Found([holder("dfw"), holder("ord")].into()),
         locations: Seen::Found(["dfw", "ord"].map(|city| (city.to_owned(), city.to_owned())).into()),
         karmada: Karmada {
@@ -112,6 +114,34 @@ fn clusters_mut(
 ) -> &mut BTreeMap<String, compute_operator::plan::management::observed::cluster::ClusterFacts> {
     let Seen::Found(clusters) = &mut facts.clusters else { panic!("no clusters") };
     clusters
+}
+
+/// Gives a cell the token of a ServiceAccount with this uid, beside what the hub shows of it.
+fn token_of(facts: &mut Facts, uid: &str, live: Seen<String>) {
+    let account = Account { namespace: "s".to_owned(), name: "compute-cell-ord".to_owned(), uid: uid.to_owned() };
+    cell_mut(facts, "cell-ord").manager.as_mut().unwrap().account = Some(account);
+    facts.accounts.insert("cell-ord".to_owned(), live);
+}
+
+/// The command was printed with a word to replace, although the Cluster says which city it has.
+#[test]
+fn command_that_joins_a_cell_again_is_complete() {
+    let facts = |edit: &dyn Fn(&mut Facts)| {
+        let mut facts = well();
+        edit(&mut facts);
+        let rows = Report::of(&facts).rows;
+        let checks = rows.into_iter().find(|row| row.name == "cell-ord").unwrap().checks;
+        checks.into_iter().filter(|check| check.mark == Mark::Broken).filter_map(|check| check.fix).collect::<Vec<_>>()
+    };
+    let join = ["kubectl compute cell join cell-ord --city ord"];
+    assert_eq!(facts(&|f| token_of(f, "1", Seen::Absent)), join);
+    assert_eq!(facts(&|f| token_of(f, "1", Seen::Found("1".to_owned()))), [""; 0]);
+    assert_eq!(facts(&|f| token_of(f, "1", Seen::Denied("no".to_owned()))), [""; 0], "unknown is not deleted");
+    let missing = facts(&|f| {
+        let manager = cell_mut(f, "cell-ord").manager.as_mut().unwrap();
+        manager.credentials.insert("compute-cell-federation-kubeconfig".to_owned(), Seen::Absent);
+    });
+    assert_eq!(missing, join);
 }
 
 #[test]
@@ -158,7 +188,7 @@ fn problems_are_below_what_is_well_each_with_its_fix() {
 type Edit = fn(&mut Facts);
 
 /// Each problem, the row that names it, its mark and a part of its text.
-const PROBLEMS: [(&str, &str, Mark, &str, Edit); 35] = [
+const PROBLEMS: [(&str, &str, Mark, &str, Edit); 37] = [
     ("no answer", "hub", Mark::Broken, "does not answer", |f| {
         f.hub.as_mut().unwrap().version = Seen::Unanswered("refused".to_owned());
     }),
@@ -215,6 +245,10 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 35] = [
     ("no Secret", "cell-ord", Mark::Broken, "compute-cell-federation-kubeconfig does not exist", |f| {
         let manager = cell_mut(f, "cell-ord").manager.as_mut().unwrap();
         manager.credentials.insert("compute-cell-federation-kubeconfig".to_owned(), Seen::Absent);
+    }),
+    ("deleted account", "cell-ord", Mark::Broken, "the hub refuses its token", |f| token_of(f, "1", Seen::Absent)),
+    ("account of another uid", "cell-ord", Mark::Broken, "/compute-cell-ord was deleted", |f| {
+        token_of(f, "1", Seen::Found("2".to_owned()));
     }),
     ("no webhook", "project shop", Mark::Warning, "no webhook", |f| {
         f.webhook = Webhook { authorities: Seen::Absent, answer: Answer::Accepted };

@@ -209,7 +209,9 @@ impl Trace {
         let conditions = status.map_or(&[][..], |status| &status.conditions);
         let own = workload
             .and_then(|_| not_ready(conditions, &WORKLOAD, workload.and_then(|workload| workload.metadata.generation)));
-        let broken = own.filter(|_| ways.iter().all(|way| way.broken.is_none()));
+        // A placement without a deployment has no way of its own.
+        let is_of_placement = |own: &Broken| Reason::from(&*own.reason).class() == Class::Placement;
+        let broken = own.filter(|own| is_of_placement(own) || ways.iter().all(|way| way.broken.is_none()));
         let kind = |seen: &str| format!("{seen} {}/{}", facts.namespace, facts.name);
         let hidden = match (&facts.workload, &facts.deployments) {
             // Without the Workload, the deployment that was asked for says enough.
