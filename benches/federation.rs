@@ -3,8 +3,8 @@
 //! `cargo bench --bench federation [-- <paced deployments> <deployments of the burst>]` (defaults 600 and 1,000) prints a table, and
 //! then the same as JSON. `PEER=<binary>` names a rival that federates the same objects, and is started as
 //! `<binary> --project <kubeconfig> --hub <kubeconfig> --workers 10`. `BEFORE=<binary>` names an earlier build of this operator. Each
-//! has API servers of its own, one after the other, and the
-//! table shows what those servers accept without an operator.
+//! has API servers of its own, one after the other, and the table shows what those servers accept without an operator. `CITIES=50`
+//! spreads the deployments over 50 cities instead of one.
 //!
 //! No Karmada runs. The benchmark answers each copy on the hub at once: with a scheduled and applied binding, and with the report of a
 //! cell. So the servers' time is that of the operator's own writes and of these three.
@@ -154,11 +154,14 @@ async fn run(which: &Which, (steady, burst): (usize, usize)) -> Column {
     let record = Record::default();
     answer(&hub, &record).await;
     follow(&project, &record).await;
+    let cities = cities();
+    add_clusters(&hub, &cities[1..]).await;
     let mut rival = Rival::start(&bed, which).await;
     sleep(Duration::from_secs(5)).await;
 
-    // The first deployment of each namespace brings its hub namespace and its policy. They are not counted.
-    load(&project, &record, "first", NAMESPACES, None).await;
+    // The first deployment of each namespace brings its hub namespace, and the first one of each city its policy. They are not counted.
+    let first = NAMESPACES * cities.len();
+    load(&project, &record, &cities, "first", first, None).await;
     for (what, prefix, number, rate) in
         [("20 a second", "paced", steady, Some(RATE)), ("a burst", "burst", burst, None)]
     {
@@ -166,7 +169,7 @@ async fn run(which: &Which, (steady, burst): (usize, usize)) -> Column {
         let (marks, used, looks) =
             ([Audit::mark(&bed.project), Audit::mark(&bed.hub)], cpu(rival.pid()), rival.looks().await);
         let began = Instant::now();
-        let took = load(&project, &record, prefix, number, rate).await.duration_since(began);
+        let took = load(&project, &record, &cities, prefix, number, rate).await.duration_since(began);
         quiet(&[&bed.project, &bed.hub]).await;
         let each = |value: f64| value / number as f64;
         row(&format!("{what}: milliseconds of processor time per deployment"), each(cpu(rival.pid()) - used) * 1e3);
@@ -199,7 +202,7 @@ async fn run(which: &Which, (steady, burst): (usize, usize)) -> Column {
     row("clean-up: seconds", clean_up(&project, &hub).await.as_secs_f64());
     row("clean-up: milliseconds of processor time per deployment", {
         quiet(&[&bed.project, &bed.hub]).await;
-        (cpu(rival.pid()) - used) * 1e3 / (NAMESPACES + steady + burst) as f64
+        (cpu(rival.pid()) - used) * 1e3 / (first + steady + burst) as f64
     });
     rows
 }
@@ -220,14 +223,45 @@ async fn may_do_everything(planes: &[&Client]) {
     }
 }
 
+/// Returns the cities of the deployments.
+fn cities() -> Vec<String> {
+    let number = std::env::var("CITIES").ok().and_then(|number| number.parse().ok()).unwrap_or(1);
+    (0..number).map(|n| if n == 0 { "dfw".to_owned() } else { format!("x{n:02}") }).collect()
+}
+
+/// Adds a Cluster for each of these cities to the hub, as ready as that of the first city.
+async fn add_clusters(hub: &Client, cities: &[String]) {
+    let all: Api<DynamicObject> = Api::all_with(hub.clone(), &resource("Cluster"));
+    let known = all.get("cell-dfw").await.unwrap();
+    for city in cities {
+        let mut spec = known.data["spec"].clone();
+        spec["id"] = json!(format!("uid-{city}"));
+        let name = format!("cell-{city}");
+        let (api_version, labels) = ("cluster.karmada.io/v1alpha1", json!({ CITY: city }));
+        let metadata = json!({ "name": name, "labels": labels });
+        create(hub, json!({ "apiVersion": api_version, "kind": "Cluster", "metadata": metadata, "spec": spec })).await;
+        let patch = Patch::Merge(json!({ "status": known.data["status"] }));
+        all.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
 /// Creates deployments, at this rate or as fast as they are taken. Returns the time at which the last one arrived on the hub.
-async fn load(project: &Client, record: &Record, prefix: &str, number: usize, rate: Option<u64>) -> Instant {
+async fn load(
+    project: &Client,
+    record: &Record,
+    cities: &[String],
+    prefix: &str,
+    number: usize,
+    rate: Option<u64>,
+) -> Instant {
     paced(number, rate)
         .for_each_concurrent(16, |n| async move {
             let name = format!("{prefix}-{n:06}");
             let mut object = deployment(&name, &[]);
             object["metadata"]["namespace"] = json!(format!("shop-{}", n % NAMESPACES));
-            object["metadata"]["labels"] = json!({ CITY: "dfw" });
+            let city = &cities[n / NAMESPACES % cities.len()];
+            object["metadata"]["labels"] = json!({ CITY: city });
+            object["spec"]["cityCode"] = json!(city);
             record.lock().unwrap().created.insert(name, Instant::now());
             create(project, object).await;
         })
@@ -298,6 +332,8 @@ async fn answer(hub: &Client, record: &Record) {
 /// Writes the binding of a copy, as Karmada shows it after the delivery.
 async fn deliver(hub: &Client, copy: &DynamicObject) {
     let (space, name) = (copy.namespace().unwrap(), copy.name_any());
+    let city = copy.data["spec"]["cityCode"].as_str().unwrap();
+    let cluster = format!("cell-{city}");
     let binding = deployment_binding(&name);
     let owner = json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": name, "uid": copy.uid(),
@@ -311,9 +347,9 @@ async fn deliver(hub: &Client, copy: &DynamicObject) {
             "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
             "metadata": {
                 "namespace": space, "name": binding, "ownerReferences": [owner],
-                "annotations": { "propagationpolicy.karmada.io/name": "city-dfw" },
+                "annotations": { "propagationpolicy.karmada.io/name": format!("city-{city}") },
                 },
-            "spec": { "propagateDeps": true, "resource": resource_of, "clusters": [{ "name": "cell-dfw" }] },
+            "spec": { "propagateDeps": true, "resource": resource_of, "clusters": [{ "name": cluster }] },
         }),
     )
     .await;
@@ -323,7 +359,7 @@ async fn deliver(hub: &Client, copy: &DynamicObject) {
             "type": "Scheduled", "status": "True", "reason": "Success", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }],
-        "aggregatedStatus": [{ "clusterName": "cell-dfw", "applied": true, "health": "Healthy", "status": report() }],
+        "aggregatedStatus": [{ "clusterName": cluster, "applied": true, "health": "Healthy", "status": report() }],
     });
     let patch = Patch::Merge(json!({ "status": status }));
     all.patch_status(&binding, &PatchParams::default(), &patch).await.unwrap();

@@ -149,6 +149,7 @@ pub fn resource(kind: &str) -> ApiResource {
         "NetworkBinding" | "NetworkContext" | "Subnet" | "SubnetClaim" => ("networking.datumapis.com", "v1alpha"),
         "ResourceClaim" => ("quota.miloapis.com", "v1alpha1"),
         "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
+        "Cluster" => ("cluster.karmada.io", "v1alpha1"),
         _ => ("", "v1"),
     };
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
