@@ -12,7 +12,7 @@ use compute_operator::{
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 use zeroizing_alloc::ZeroAlloc;
 
 /// Wipes freed memory: the values of tenants' Secrets pass through buffers of several libraries.
@@ -57,11 +57,10 @@ fn configure(flags: Flags) -> Result<Config, Invalid> {
 }
 
 fn run(config: Config) -> ExitCode {
-    let filter = EnvFilter::new(&config.log_filter);
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
     match config.log_format {
-        LogFormat::Console => logs.init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Console => logs.finish().with(config.log_filter.clone()).init(),
+        LogFormat::Json => logs.json().flatten_event(true).finish().with(config.log_filter.clone()).init(),
     }
     // One thread does the work, also on a node with many cores. With two threads a restart took a quarter more CPU time (measured),
     // and the servers take most of the time anyway. The Lease has its own thread.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use tracing_subscriber::filter::Targets;
 
 use super::Invalid;
 use crate::plan::management::city_policy::policy::Propagation;
@@ -241,7 +242,7 @@ pub(super) fn networking_gate(text: &str) -> Result<bool, Invalid> {
 }
 
 /// Returns zap's level as a tracing filter. kube's own spans only repeat our log lines.
-pub(super) fn log_filter(level: Option<&str>, devel: bool) -> Result<String, Invalid> {
+pub(super) fn log_filter(level: Option<&str>, devel: bool) -> Result<Targets, Invalid> {
     let level = level.unwrap_or(if devel { "debug" } else { "info" });
     let level = match level {
         "panic" | "dpanic" | "fatal" => "error",
@@ -251,8 +252,5 @@ pub(super) fn log_filter(level: Option<&str>, devel: bool) -> Result<String, Inv
     };
     let filter =
         if level.contains('=') { level.to_owned() } else { format!("warn,compute_operator={level},kube_client=off") };
-    match filter.parse::<tracing_subscriber::filter::Targets>() {
-        Ok(_) => Ok(filter),
-        Err(_) => Err(Invalid(format!("--zap-log-level {level:?}: want debug, info, warn, error or a number"))),
-    }
+    filter.parse().map_err(|_| Invalid(format!("--zap-log-level {level:?}: want debug, info, warn, error or a number")))
 }

@@ -7,6 +7,7 @@ mod serving;
 use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf};
 
 pub use flags::{Command, Flags, LogFormat, Migration};
+use tracing_subscriber::filter::Targets;
 
 use crate::{
     io::{clients::Source, server::Files},
@@ -23,7 +24,7 @@ use crate::{
 };
 
 /// The checked configuration of the process. Tests and overlays build the same struct.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools)] // independent switches of the contract
 pub struct Config {
     /// The cluster the process runs in: the one project of single mode, or the cell.
@@ -71,7 +72,7 @@ pub struct Config {
     /// Format of the logs.
     pub log_format: LogFormat,
     /// Filter of the logs.
-    pub log_filter: String,
+    pub log_filter: Targets,
 }
 
 /// Source of projects.

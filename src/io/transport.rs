@@ -1,14 +1,14 @@
 //! HTTP clients of API servers. kube's own client speaks HTTP/1.1, with a connection for each watch and each concurrent request.
-//! This one speaks HTTP/2 where the server does, so that one connection carries all of them, as with client-go.
+//! This one speaks HTTP/2 where the server does, so that one connection carries all of them, as with client-go. Elsewhere it uses
+//! kube's.
 //!
 //! hyper's pool is not used for HTTP/2. If it reconnects, a request that is given up fails all others that wait for the
-//! connection, and it cannot follow a server that stops to offer HTTP/2.
+//! connection, and it cannot follow a server that stops to offer HTTP/2. Its HTTP/2 would also be compiled once for each of kube's
+//! connectors, which takes 1 MiB of the binary.
 
 use std::{
     error::Error as StdError,
-    fmt,
-    future::poll_fn,
-    io,
+    fmt, io,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -20,28 +20,33 @@ use futures::{
     future::{BoxFuture, Shared},
 };
 use http::{Request, Response, Uri};
-use http_body_util::{BodyExt, combinators::MapErr};
+use http_body_util::{BodyExt, Either, combinators::MapErr};
 use hyper::{
     body::Incoming,
     client::conn::http2::{Builder, SendRequest},
 };
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{
-        Client as HttpClient,
-        connect::{Connection as _, HttpConnector},
-    },
-    rt::{TokioExecutor, TokioTimer},
+    client::legacy::connect::HttpConnector,
+    rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt as _},
 };
-use tokio_rustls::rustls::ClientConfig;
-use tower::{BoxError, ServiceBuilder};
+use tokio::{net::TcpStream, sync::OnceCell};
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 use tower_service::Service;
 
 use super::requests::Observer;
+
+/// The protocol of a connection, as TLS names it.
+const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
 
 /// A connection that was silent for this time is asked if it still works, and has this time to answer. client-go has the same values.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -54,22 +59,25 @@ const CONNECTION_WINDOW: u32 = 32 << 20;
 
 /// The TLS settings of one set of credentials. Clients that share them resume each other's sessions.
 #[derive(Clone, Default)]
-pub(super) struct Tls(Arc<Mutex<Option<ClientConfig>>>);
+pub(super) struct Tls(Arc<Mutex<Option<Arc<ClientConfig>>>>);
 
 impl Tls {
     /// Returns the settings, and reads the files of certificates if they were not read yet. A plugin's certificate can end, so the
     /// plugin is asked again for each client.
-    fn of(&self, config: &Config) -> kube::Result<ClientConfig> {
+    fn of(&self, config: &Config) -> kube::Result<Arc<ClientConfig>> {
+        let read = || {
+            let mut tls = config.rustls_client_config()?;
+            tls.alpn_protocols = [HTTP2, HTTP1].map(<[u8]>::to_vec).into();
+            kube::Result::Ok(Arc::new(tls))
+        };
         if config.auth_info.exec.is_some() {
-            return config.rustls_client_config();
+            return read();
         }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tls) = &*known {
             return Ok(tls.clone());
         }
-        let tls = config.rustls_client_config()?;
-        *known = Some(tls.clone());
-        Ok(tls)
+        Ok(known.insert(read()?).clone())
     }
 }
 
@@ -84,30 +92,127 @@ pub(super) fn client(config: Config, tls: &Tls, observer: &Observer) -> kube::Re
         return Ok(ClientBuilder::try_from(config)?.with_layer(observer).build());
     }
     let namespace = config.default_namespace.clone();
-    let service = ServiceBuilder::new()
+    let server = Arc::new(Server::new(&config, tls.of(&config)?)?);
+    let http2 = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(Transport::new(&config, &tls.of(&config)?)?);
-    Ok(ClientBuilder::new(service, namespace).with_layer(observer).build())
+        .service(Http2(server.clone()));
+    let transport = Transport { server, http2, http1: Arc::default(), config: Arc::new(config) };
+    Ok(ClientBuilder::new(transport, namespace).with_layer(observer).build())
 }
 
 /// Sends requests in the version of HTTP that the server chooses for a connection.
 #[derive(Clone)]
-struct Transport {
-    connector: HttpsConnector<HttpConnector>,
-    /// Longest time for TCP and TLS together.
-    connect_timeout: Option<Duration>,
-    http1: HttpClient<HttpsConnector<HttpConnector>, Body>,
-    /// The present connection, or the attempt to open it, which all requests share.
-    connecting: Arc<Mutex<Option<Connecting>>>,
+struct Transport<S> {
+    server: Arc<Server>,
+    /// Adds the address and the credentials to a request, and sends it over [`Http2`].
+    http2: S,
+    /// kube's client, from the first request on that needs it.
+    http1: Arc<OnceCell<Client>>,
+    config: Arc<Config>,
 }
 
-type Http2 = SendRequest<Body>;
+impl<S> Transport<S>
+where
+    S: Service<Request<Body>, Response = Response<Answer>, Error = BoxError>,
+{
+    async fn send(self, request: Request<Body>) -> Result<Response<Either<Answer, OldAnswer>>, BoxError> {
+        if self.server.connection().await?.is_some() {
+            return Ok(self.http2.oneshot(request).await?.map(Either::Left));
+        }
+        let make = async || Ok::<_, BoxError>(ClientBuilder::try_from(Config::clone(&self.config))?.build());
+        let response = self.http1.get_or_try_init(make).await?.send(request).await?;
+        Ok(response.map(|body| Either::Right(body.map_err(BoxError::from as fn(kube::Error) -> BoxError))))
+    }
+}
+
+impl<S> Service<Request<Body>> for Transport<S>
+where
+    S: Service<Request<Body>, Response = Response<Answer>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Either<Answer, OldAnswer>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+/// Body of an answer over HTTP/2.
+type Answer = MapErr<Incoming, fn(hyper::Error) -> BoxError>;
+/// Body of an answer over HTTP/1.1.
+type OldAnswer = MapErr<Body, fn(kube::Error) -> BoxError>;
+
+/// Sends a request over the connection of a server.
+#[derive(Clone)]
+struct Http2(Arc<Server>);
+
+impl Http2 {
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
+        let mut is_repeated = false;
+        loop {
+            let Some(mut http2) = self.0.connection().await? else { return Err(NoHttp2.into()) };
+            let mut error = match http2.try_send_request(request).await {
+                Ok(response) => return Ok(response.map(|body| body.map_err(unexpected_end as fn(_) -> _))),
+                Err(error) => error,
+            };
+            match error.take_message() {
+                // The connection has ended, and nothing was sent.
+                Some(unsent) if !is_repeated => (request, is_repeated) = (unsent, true),
+                _ => return Err(error.into_error().into()),
+            }
+        }
+    }
+}
+
+impl Service<Request<Body>> for Http2 {
+    type Response = Response<Answer>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+/// The server has just stopped to offer HTTP/2. The next request is sent in HTTP/1.1.
+#[derive(Debug)]
+struct NoHttp2;
+
+impl fmt::Display for NoHttp2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server offers HTTP/2 no more")
+    }
+}
+
+impl StdError for NoHttp2 {}
+
+/// An API server, and the connection to it.
+struct Server {
+    address: Uri,
+    /// Name that the certificate of the server must have.
+    name: ServerName<'static>,
+    tls: TlsConnector,
+    /// Longest time for TCP and TLS together.
+    connect_timeout: Option<Duration>,
+    /// The present connection, or the attempt to open it, which all requests share.
+    connecting: Mutex<Option<Connecting>>,
+}
 
 /// An attempt to connect. `None` if the server does not choose HTTP/2.
-type Connecting = Shared<BoxFuture<'static, Result<Option<Http2>, ConnectError>>>;
+type Connecting = Shared<BoxFuture<'static, Result<Option<SendRequest<Body>>, ConnectError>>>;
 
 /// The failure of an attempt, for all requests that wait for it.
 #[derive(Clone, Debug)]
@@ -125,48 +230,22 @@ impl StdError for ConnectError {
     }
 }
 
-impl Transport {
-    fn new(config: &Config, tls: &ClientConfig) -> kube::Result<Self> {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        // A request is several small frames. Without this, the last one would wait for the acknowledgement of the first.
-        tcp.set_nodelay(true);
-        let builder = || {
-            let builder = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_only();
-            let Some(name) = &config.tls_server_name else { return Ok(builder) };
-            let name = name.clone().try_into().map_err(|e| kube::Error::Service(Box::new(e)))?;
-            Ok::<_, kube::Error>(builder.with_server_name_resolver(FixedServerNameResolver::new(name)))
-        };
-        let connector = builder()?.enable_all_versions().wrap_connector(tcp.clone());
-        let http1 = builder()?.enable_http1().wrap_connector(tcp);
+impl Server {
+    fn new(config: &Config, tls: Arc<ClientConfig>) -> kube::Result<Self> {
+        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let name = config.tls_server_name.as_deref().unwrap_or(host).to_owned();
+        let name = name.try_into().map_err(|e| kube::Error::Service(Box::new(e)))?;
         Ok(Self {
-            connector,
+            address: config.cluster_url.clone(),
+            name,
+            tls: TlsConnector::from(tls),
             connect_timeout: config.connect_timeout,
-            http1: HttpClient::builder(TokioExecutor::new()).build(http1),
-            connecting: Arc::default(),
+            connecting: Mutex::default(),
         })
     }
 
-    async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
-        let mut is_repeated = false;
-        loop {
-            let Some(mut http2) = self.connection(request.uri()).await? else {
-                return Ok(self.http1.request(request).await?);
-            };
-            let mut error = match http2.try_send_request(request).await {
-                Ok(response) => return Ok(response),
-                Err(error) => error,
-            };
-            match error.take_message() {
-                // The connection has ended, and nothing was sent.
-                Some(unsent) if !is_repeated => (request, is_repeated) = (unsent, true),
-                _ => return Err(error.into_error().into()),
-            }
-        }
-    }
-
     /// Returns the present connection. If there is none, a new attempt to connect begins.
-    fn connection(&self, server: &Uri) -> Connecting {
+    fn connection(self: &Arc<Self>) -> Connecting {
         let mut present = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
         let is_usable = |connecting: &Connecting| match connecting.peek() {
             Some(Ok(Some(http2))) => !http2.is_closed(),
@@ -177,45 +256,43 @@ impl Transport {
             return connecting.clone();
         }
         // A task of its own: a request that is given up must not end the attempt of the others.
-        let attempt = tokio::spawn(connect(self.connector.clone(), server.clone(), self.connect_timeout));
+        let attempt = tokio::spawn(self.clone().connect());
         let connecting =
             attempt.map(|ended| ended?).map_err(|error: BoxError| ConnectError(Arc::new(error))).boxed().shared();
         *present = Some(connecting.clone());
         connecting
     }
-}
 
-/// Opens a connection and serves it in the background.
-async fn connect(
-    mut connector: HttpsConnector<HttpConnector>,
-    server: Uri,
-    within: Option<Duration>,
-) -> Result<Option<Http2>, BoxError> {
-    let opened = async {
-        poll_fn(|context| connector.poll_ready(context)).await?;
-        connector.call(server).await
-    };
-    let stream = match within {
-        Some(within) => tokio::time::timeout(within, opened).await.map_err(io::Error::from)??,
-        None => opened.await?,
-    };
-    if !stream.connected().is_negotiated_h2() {
-        return Ok(None);
+    /// Opens a connection and serves it in the background.
+    async fn connect(self: Arc<Self>) -> Result<Option<SendRequest<Body>>, BoxError> {
+        let stream = match self.connect_timeout {
+            Some(within) => tokio::time::timeout(within, self.open()).await.map_err(io::Error::from)??,
+            None => self.open().await?,
+        };
+        if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            return Ok(None);
+        }
+        let (http2, connection) = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_ANSWER)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        tokio::spawn(connection); // its end is seen by every request on it
+        Ok(Some(http2))
     }
-    let (http2, connection) = Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(PING_AFTER)
-        .keep_alive_timeout(PING_ANSWER)
-        .handshake(stream)
-        .await?;
-    tokio::spawn(connection); // its end is seen by every request on it
-    Ok(Some(http2))
-}
 
-/// The body of an answer.
-type Answer = MapErr<Incoming, fn(hyper::Error) -> BoxError>;
+    async fn open(&self) -> Result<TlsStream<TcpStream>, BoxError> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // A request is several small frames. Without this, the last one would wait for the acknowledgement of the first.
+        tcp.set_nodelay(true);
+        let stream = tcp.oneshot(self.address.clone()).await?.into_inner();
+        Ok(self.tls.connect(self.name.clone(), stream).await?)
+    }
+}
 
 /// Marks the error of a lost connection as an unexpected end. kube ends a watch then, as with HTTP/1.1. Otherwise each lost
 /// connection would count as a failed watch.
@@ -228,24 +305,6 @@ fn unexpected_end(error: hyper::Error) -> BoxError {
         cause = inner.source();
     }
     error.into()
-}
-
-impl Service<Request<Body>> for Transport {
-    type Response = Response<Answer>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let this = self.clone();
-        Box::pin(async move {
-            let response = this.send(request).await?;
-            Ok(response.map(|body| body.map_err(unexpected_end as fn(hyper::Error) -> BoxError)))
-        })
-    }
 }
 
 #[cfg(test)]
