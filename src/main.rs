@@ -12,7 +12,7 @@ use compute_operator::{
 use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::{filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
 use zeroizing_alloc::ZeroAlloc;
 
 /// Wipes freed memory: the values of tenants' Secrets pass through buffers of several libraries.
@@ -57,10 +57,11 @@ fn configure(flags: Flags) -> Result<Config, Invalid> {
 }
 
 fn run(config: Config) -> ExitCode {
-    let logs = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let filtered = tracing_subscriber::registry().with(config.log_filter.clone());
     match config.log_format {
-        LogFormat::Console => logs.finish().with(config.log_filter.clone()).init(),
-        LogFormat::Json => logs.json().flatten_event(true).finish().with(config.log_filter.clone()).init(),
+        LogFormat::Console => filtered.with(logs).init(),
+        LogFormat::Json => filtered.with(logs.json().flatten_event(true)).init(),
     }
     // One thread does the work, also on a node with many cores. With two threads a restart took a quarter more CPU time (measured),
     // and the servers take most of the time anyway. The Lease has its own thread.

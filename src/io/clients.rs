@@ -6,7 +6,7 @@ use std::{
     marker::PhantomData,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -16,7 +16,7 @@ use kube::{
 };
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_util::sync::CancellationToken;
 
@@ -38,8 +38,8 @@ use crate::{
 /// Period in which the files of a kubeconfig are compared with the loaded content. client-go checks once a minute.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// Calls that hang together renew a connection once.
-const RENEW_AT_MOST: Duration = Duration::from_secs(2);
+/// Shortest time between two runs of a credential plugin because the server refuses its credential.
+const PLUGIN_PAUSE: Duration = Duration::from_mins(1);
 
 /// Takes the answers to our own writes into a cache, ahead of the watch.
 pub trait Sink: Send + Sync {
@@ -55,7 +55,7 @@ pub trait Sink: Send + Sync {
 pub struct Credentials(Arc<RwLock<Loaded>>);
 
 struct Loaded {
-    config: Config,
+    config: Arc<Config>,
     /// Proxies by the address of the server. `None` if the kubeconfig names a proxy.
     proxies: Option<Proxies>,
     /// Shared by all clients of these credentials.
@@ -81,7 +81,7 @@ fn digest(files: &[PathBuf]) -> Digest {
 
 impl Loaded {
     fn new(config: Config, proxies: Option<Proxies>, files: Vec<PathBuf>) -> Self {
-        Self { config, proxies, tls: Tls::default(), digest: digest(&files), files, version: 0 }
+        Self { config: Arc::new(config), proxies, tls: Tls::default(), digest: digest(&files), files, version: 0 }
     }
 }
 
@@ -109,6 +109,11 @@ impl Credentials {
         token_of(&self.loaded().config)
     }
 
+    /// True if a plugin gives the credential.
+    fn has_plugin(&self) -> bool {
+        self.loaded().config.auth_info.exec.is_some()
+    }
+
     /// Returns the address of the server in the kubeconfig.
     fn server(&self) -> http::Uri {
         self.loaded().config.cluster_url.clone()
@@ -117,17 +122,16 @@ impl Credentials {
     /// Makes a client for `address`, or for the server of the kubeconfig, and returns the version of the credentials. The first one
     /// reads the files of certificates.
     fn client(&self, address: Option<&http::Uri>, observer: &Observer) -> Result<(Client, u64), String> {
-        let (mut config, proxies, tls, version) = {
+        let (config, proxies, tls, version) = {
             let loaded = self.loaded();
             (loaded.config.clone(), loaded.proxies.clone(), loaded.tls.clone(), loaded.version)
         };
-        if let Some(address) = address {
-            config.cluster_url = address.clone();
-        }
-        if let Some(proxies) = proxies {
-            config.proxy_url = proxies.of_server(&config.cluster_url)?;
-        }
-        let client = transport::client(config, &tls, observer).map_err(|e| root_cause(&e))?;
+        let address = address.unwrap_or(&config.cluster_url).clone();
+        let proxy = match proxies {
+            Some(proxies) => proxies.of_server(&address)?,
+            None => config.proxy_url.clone(),
+        };
+        let client = transport::client(config, address, proxy, &tls, observer).map_err(|e| root_cause(&e))?;
         Ok((client, version))
     }
 
@@ -328,20 +332,26 @@ impl Connection {
         what: impl FnOnce() -> String,
         call: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
+        let began = Instant::now();
         match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(source)) => Err(Error::Api { call: what(), source: Box::new(source) }),
+            Ok(Err(source)) => {
+                // A plugin's credential can end without notice. client-go asks the plugin again too.
+                if matches!(&source, kube::Error::Api(status) if status.code == 401) && self.credentials.has_plugin() {
+                    self.replace(|current| current.made.elapsed() > PLUGIN_PAUSE);
+                }
+                Err(Error::Api { call: what(), source: Box::new(source) })
+            }
             Err(_) => {
-                self.renew();
+                self.renew(began);
                 Err(Error::Deadline { call: what(), after: limit })
             }
         }
     }
 
-    /// Makes new connections for the next calls, after a server was silent.
-    pub(super) fn renew(&self) {
-        // Calls that hang together fail together. One renewal is enough.
-        self.replace(|current| current.made.elapsed() > RENEW_AT_MOST);
+    /// Makes new connections for the next calls, after the server was silent since this time. A client that was made later stays.
+    pub(super) fn renew(&self, silent_since: Instant) {
+        self.replace(|current| current.made <= silent_since);
     }
 
     /// Makes new connections for the next calls, also for those with payloads: while they overlap, they share a connection.
@@ -501,9 +511,10 @@ pub fn load(source: &Source) -> Result<Credentials, String> {
         None => infer()
             .map_err(|why| format!("no kubeconfig: {why}; set --kubeconfig or KUBECONFIG, or run inside a cluster"))?,
     };
-    loaded.config.connect_timeout = Some(Duration::from_secs(5));
+    let config = Arc::make_mut(&mut loaded.config);
+    config.connect_timeout = Some(Duration::from_secs(5));
     // Every call has a deadline and every key its own back-off. kube would retry one call for minutes.
-    loaded.config.default_retry = false;
+    config.default_retry = false;
     Ok(Credentials(Arc::new(RwLock::new(loaded))))
 }
 

@@ -81,17 +81,24 @@ impl Tls {
     }
 }
 
-/// Makes a client of this configuration. Sends nothing yet.
+/// Makes a client for a server, with the other settings of this configuration. Sends nothing yet.
 ///
 /// It speaks HTTP/1.1 with a server that offers no HTTP/2, through a proxy, and without TLS.
 ///
 /// # Errors
 /// If the files or settings of the configuration cannot be used.
-pub(super) fn client(config: Config, tls: &Tls, observer: &Observer) -> kube::Result<Client> {
+pub(super) fn client(
+    shared: Arc<Config>,
+    address: Uri,
+    proxy: Option<Uri>,
+    tls: &Tls,
+    observer: &Observer,
+) -> kube::Result<Client> {
+    let mut config = Config::clone(&shared);
+    (config.cluster_url, config.proxy_url) = (address, proxy);
     if config.proxy_url.is_some() || config.cluster_url.scheme_str() != Some("https") {
         return Ok(ClientBuilder::try_from(config)?.with_layer(observer).build());
     }
-    let namespace = config.default_namespace.clone();
     let server = Arc::new(Server::new(&config, tls.of(&config)?)?);
     let http2 = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -99,8 +106,8 @@ pub(super) fn client(config: Config, tls: &Tls, observer: &Observer) -> kube::Re
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(Http2(server.clone()));
-    let transport = Transport { server, http2, http1: Arc::default(), config: Arc::new(config) };
-    Ok(ClientBuilder::new(transport, namespace).with_layer(observer).build())
+    let transport = Transport { server, http2, http1: Arc::default(), config: shared };
+    Ok(ClientBuilder::new(transport, config.default_namespace).with_layer(observer).build())
 }
 
 /// Sends requests in the version of HTTP that the server chooses for a connection.
@@ -111,6 +118,7 @@ struct Transport<S> {
     http2: S,
     /// kube's client, from the first request on that needs it.
     http1: Arc<OnceCell<Client>>,
+    /// The settings without the address.
     config: Arc<Config>,
 }
 
@@ -122,8 +130,17 @@ where
         if self.server.connection().await?.is_some() {
             return Ok(self.http2.oneshot(request).await?.map(Either::Left));
         }
-        let make = async || Ok::<_, BoxError>(ClientBuilder::try_from(Config::clone(&self.config))?.build());
-        let response = self.http1.get_or_try_init(make).await?.send(request).await?;
+        let make = async || {
+            let mut config = Config::clone(&self.config);
+            config.cluster_url = self.server.address.clone();
+            config.proxy_url = None;
+            // It can run a plugin, which takes its time.
+            let made = tokio::task::spawn_blocking(move || Ok(ClientBuilder::try_from(config)?.build()));
+            made.await?.map_err(|error: kube::Error| BoxError::from(error))
+        };
+        let sent = self.http1.get_or_try_init(make).await?.send(request).await;
+        // The server may have changed: it is asked again which version it speaks.
+        let response = sent.inspect_err(|_| self.server.forget())?;
         Ok(response.map(|body| Either::Right(body.map_err(BoxError::from as fn(kube::Error) -> BoxError))))
     }
 }
@@ -247,7 +264,8 @@ impl Server {
     /// Returns the present connection. If there is none, a new attempt to connect begins.
     fn connection(self: &Arc<Self>) -> Connecting {
         let mut present = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_usable = |connecting: &Connecting| match connecting.peek() {
+        // It is asked, not only looked at: nobody may have waited for it until its end.
+        let is_usable = |connecting: &Connecting| match connecting.clone().now_or_never() {
             Some(Ok(Some(http2))) => !http2.is_closed(),
             Some(Ok(None)) | None => true,
             Some(Err(_)) => false,
@@ -261,6 +279,11 @@ impl Server {
             attempt.map(|ended| ended?).map_err(|error: BoxError| ConnectError(Arc::new(error))).boxed().shared();
         *present = Some(connecting.clone());
         connecting
+    }
+
+    /// The next request begins a new attempt to connect.
+    fn forget(&self) {
+        *self.connecting.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Opens a connection and serves it in the background.
@@ -278,6 +301,7 @@ impl Server {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_ANSWER)
+            .keep_alive_while_idle(true)
             .handshake(TokioIo::new(stream))
             .await?;
         tokio::spawn(connection); // its end is seen by every request on it
@@ -289,6 +313,8 @@ impl Server {
         tcp.enforce_http(false);
         // A request is several small frames. Without this, the last one would wait for the acknowledgement of the first.
         tcp.set_nodelay(true);
+        // Is shared between the addresses of a name.
+        tcp.set_connect_timeout(self.connect_timeout);
         let stream = tcp.oneshot(self.address.clone()).await?.into_inner();
         Ok(self.tls.connect(self.name.clone(), stream).await?)
     }

@@ -241,7 +241,7 @@ where
             let first = tokio::time::timeout(PROOF, stream.as_mut().peek()).await;
             if let Ok(Some(Err(_) | Ok(WatchEvent::Error(_))) | None) = first {
                 return match stream.try_next().await {
-                    Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
+                    Err(source) => Err(self.error_of(WatchEnd::Broken(source), began)),
                     Ok(Some(WatchEvent::Error(status))) => Err(self.error_of_status(status)),
                     Ok(_) => Ok(End::Cut),
                 };
@@ -258,7 +258,7 @@ where
                 biased;
                 // Another watch of this server detected a restore. The sender lives as long as the connection.
                 _ = histories.changed() => return Ok(End::Expired { young: false }),
-                event = next(&mut stream, self.timing.silence) => event.map_err(|error| self.error_of(error))?,
+                event = next(&mut stream, self.timing.silence) => event.map_err(|error| self.error_of(error, began))?,
             };
             let Some(event) = event else {
                 return Ok(if Instant::now() < ends { End::Cut } else { End::Closed });
@@ -297,10 +297,11 @@ where
         Error::Api { call: self.call("watch"), source: Box::new(kube::Error::Api(status)) }
     }
 
-    fn error_of(&self, end: WatchEnd) -> Error {
+    /// `began`: when the server accepted the watch.
+    fn error_of(&self, end: WatchEnd, began: Instant) -> Error {
         match end {
             WatchEnd::Silent => {
-                self.connection.renew();
+                self.connection.renew(began);
                 self.metrics.watch_replaced(self.plane, W::plural(&self.kind).as_ref());
                 Error::Deadline { call: self.call("watch"), after: self.timing.silence }
             }

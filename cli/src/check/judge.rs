@@ -576,7 +576,10 @@ fn token_of_deleted(name: &str, city: &str, cell: &Plane, facts: &Facts) -> Opti
     let is_deleted = live.is_absent() || live.found().is_some_and(|uid| *uid != account.uid);
     is_deleted.then(|| {
         Check::broken(
-            format!("the hub refuses its token: ServiceAccount {}/{} was deleted", account.namespace, account.name),
+            format!(
+                "its token is of a ServiceAccount {}/{} that was deleted, or of another hub",
+                account.namespace, account.name
+            ),
             format!("kubectl compute cell join {name} --city {city}"),
         )
     })

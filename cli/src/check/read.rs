@@ -123,7 +123,7 @@ pub async fn facts(planes: &Planes, settings: &Settings<'_>, now: Timestamp) -> 
     let webhook = async { if settings.pre { Webhook::default() } else { webhook(planes).await } };
     let (project, manager, hub, cells, locations, karmada, webhook) =
         futures::join!(project, manager, hub, cells, locations(planes), karmada(planes, settings), webhook);
-    let accounts = accounts(planes, &cells).await;
+    let accounts = accounts(planes, &clusters, &cells).await;
     Facts {
         now,
         pre: settings.pre,
@@ -141,9 +141,15 @@ pub async fn facts(planes: &Planes, settings: &Settings<'_>, now: Timestamp) -> 
 }
 
 /// Reads the ServiceAccounts on the hub that the cells' tokens name. Returns their uids.
-async fn accounts(planes: &Planes, cells: &BTreeMap<String, Plane>) -> BTreeMap<String, Seen<String>> {
+async fn accounts(
+    planes: &Planes,
+    clusters: &Seen<BTreeMap<String, ClusterFacts>>,
+    cells: &BTreeMap<String, Plane>,
+) -> BTreeMap<String, Seen<String>> {
+    // A hub that has not answered is not asked again.
+    let hub = planes.hub.as_ref().filter(|_| clusters.found().is_some());
     let named = cells.iter().filter_map(|(name, cell)| Some((name, cell.manager.as_ref()?.account.as_ref()?)));
-    let read = named.filter_map(|(name, account)| Some((name, account, planes.hub.clone()?)));
+    let read = named.filter_map(|(name, account)| Some((name, account, hub?.clone())));
     let read = read.map(async |(name, account, hub)| {
         let accounts: Api<ServiceAccount> = Api::namespaced(hub, &account.namespace);
         (name.clone(), get_metadata(&accounts, &account.name).await.map(|meta| meta.uid.unwrap_or_default()))

@@ -246,8 +246,10 @@ const PROBLEMS: [(&str, &str, Mark, &str, Edit); 37] = [
         let manager = cell_mut(f, "cell-ord").manager.as_mut().unwrap();
         manager.credentials.insert("compute-cell-federation-kubeconfig".to_owned(), Seen::Absent);
     }),
-    ("deleted account", "cell-ord", Mark::Broken, "the hub refuses its token", |f| token_of(f, "1", Seen::Absent)),
-    ("account of another uid", "cell-ord", Mark::Broken, "/compute-cell-ord was deleted", |f| {
+    ("deleted account", "cell-ord", Mark::Broken, "its token is of a ServiceAccount", |f| {
+        token_of(f, "1", Seen::Absent);
+    }),
+    ("account of another uid", "cell-ord", Mark::Broken, "/compute-cell-ord that was deleted", |f| {
         token_of(f, "1", Seen::Found("2".to_owned()));
     }),
     ("no webhook", "project shop", Mark::Warning, "no webhook", |f| {

@@ -56,6 +56,9 @@ pub struct Facts {
     pub workload: Seen<Workload>,
     /// Its deployments, by name. Only one of them if it was asked for.
     pub deployments: Seen<Vec<Deployment>>,
+    /// True if one deployment was asked for, and not the Workload.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only: bool,
     /// Member clusters of the hub.
     pub clusters: Seen<BTreeMap<String, ClusterFacts>>,
 }
@@ -126,7 +129,8 @@ impl Facts {
             None => Seen::Unknown,
         };
         let name = owner.unwrap_or_else(|| name.to_owned());
-        Self::with(planes, name, workload, deployment.map(|deployment| vec![deployment]), now).await
+        let facts = Self::with(planes, name, workload, deployment.map(|deployment| vec![deployment]), now).await;
+        Self { only: true, ..facts }
     }
 
     async fn with(
@@ -159,7 +163,7 @@ impl Facts {
         let (clusters, deployments) = join(clusters, details).await;
         let (context, namespace) = (planes.context.clone(), planes.namespace.clone());
         let contexts = planes.contexts.clone();
-        Self { now, context, contexts, namespace, name, workload, deployments, clusters }
+        Self { now, context, contexts, namespace, name, workload, deployments, only: false, clusters }
     }
 }
 

@@ -210,7 +210,10 @@ impl Trace {
         let own = workload
             .and_then(|_| not_ready(conditions, &WORKLOAD, workload.and_then(|workload| workload.metadata.generation)));
         // A placement without a deployment has no way of its own.
-        let is_of_placement = |own: &Broken| Reason::from(&*own.reason).class() == Class::Placement;
+        let is_of_placement = |own: &Broken| {
+            let is_told = ways.iter().filter_map(|way| way.broken.as_ref()).any(|broken| broken.reason == own.reason);
+            !facts.only && !is_told && Reason::from(&*own.reason).class() == Class::Placement
+        };
         let broken = own.filter(|own| is_of_placement(own) || ways.iter().all(|way| way.broken.is_none()));
         let kind = |seen: &str| format!("{seen} {}/{}", facts.namespace, facts.name);
         let hidden = match (&facts.workload, &facts.deployments) {

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Longest time after its end until an operator is started again.
-const RESTART_AFTER: Duration = Duration::from_secs(2);
+const RESTART_AFTER: Duration = Duration::from_secs(5);
 
 /// Builds the operator's binary in this build profile if necessary, and reports the progress.
 pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
@@ -230,6 +230,7 @@ pub async fn keep(operators: &mut [Operator], progress: &dyn Fn(&str)) {
         for operator in &mut *operators {
             let Some(code) = operator.process.exit_code() else { continue };
             progress(&format!("{} ended with {code}, and is started again", operator.process.name()));
+            operator.process.kill(); // its watcher forgets its id, which a new process may get
             match Process::spawn(&operator.dir, operator.process.name(), &mut operator.command) {
                 Ok(process) => operator.process = process,
                 Err(error) => progress(&format!("{} cannot be started: {error:#}", operator.process.name())),

@@ -1,6 +1,10 @@
 //! Controller of Workloads: writes their WorkloadDeployments, and sums up the status of those in the Workload's status.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::ResourceExt;
 
@@ -151,9 +155,17 @@ fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refus
     Refusal::of(write, cause, error.words_in_project())
 }
 
+/// Returns the open cities that a Workload names. If one of its cities is closed, returns all open cities of its project.
+fn open_cities(project: &ProjectCache, workload: &Workload) -> BTreeSet<CityCode> {
+    let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
+    if placement::cities(workload).all(|city| is_open(&city)) {
+        return placement::cities(workload).collect();
+    }
+    project.locations.values().iter().filter_map(|city| (**city).clone()).collect()
+}
+
 /// Returns the snapshot of one Workload. Each object is read once.
 fn observe(project: &ProjectCache, key: &ObjectKey, workload: Workload, timing: &Timing) -> Observed {
-    let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
     let networks = project.networks.as_ref().map(|networks| {
         let is_there = |name: &&String| networks.get(&ObjectKey::new(&key.namespace, name)).is_some();
         fan_out::networks(&workload).filter(is_there).cloned().collect()
@@ -178,11 +190,39 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Workload, timing: 
         unreadable: unreadable.iter().map(ToString::to_string).collect(),
         named: named.collect(),
         deployments,
-        bound: placement::cities(&workload).filter(is_open).collect(),
+        bound: open_cities(project, &workload),
         namespace_uid: project.namespace_uid(&key.namespace),
         networks,
         workload: workload.into(),
         contested: false,
         timing: *timing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{controllers::management::fixtures, io::store::Incoming};
+
+    /// The message for the owner of a closed city listed only cities that the Workload itself named.
+    #[test]
+    fn cities_of_the_project_are_listed_if_one_of_the_workload_is_closed() {
+        let project = fixtures::project("alpha");
+        let opened = |name: &str| {
+            let city = Some(CityCode::parse(name).unwrap());
+            Incoming { key: ObjectKey::new("", name), uid: name.into(), version: 1, value: Some(Arc::new(city)) }
+        };
+        project.locations.replace(vec![opened("dfw"), opened("ord")], 1);
+        for (named, expected) in [(json!(["dfw"]), &["dfw"][..]), (json!(["lhr"]), &["dfw", "ord"]), (json!([]), &[])] {
+            let template =
+                json!({ "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } });
+            let placement = json!({ "name": "edge", "cityCodes": named, "scaleSettings": { "minReplicas": 1 } });
+            let workload =
+                json!({ "metadata": { "name": "web" }, "spec": { "template": template, "placements": [placement] } });
+            let open = open_cities(&project, &serde_json::from_value(workload).unwrap());
+            assert_eq!(open.iter().map(CityCode::as_str).collect::<Vec<_>>(), expected, "{named}");
+        }
     }
 }

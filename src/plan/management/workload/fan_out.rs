@@ -38,7 +38,7 @@ pub struct Observed {
     pub deployments: Vec<Shared<WorkloadDeployment>>,
     /// Existing deployments of its namespace under the names that its placements make ([`placement::names`]), of any owner.
     pub named: BTreeMap<String, Shared<WorkloadDeployment>>,
-    /// Its cities that the project's LocationBindings open to it.
+    /// Its cities that the project's LocationBindings open. If one of its cities is closed, all cities that they open.
     pub bound: BTreeSet<CityCode>,
     /// Uid of the Workload's namespace. `None` until the namespace has been seen.
     pub namespace_uid: Option<String>,
@@ -115,8 +115,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
 fn outcomes(observed: &Observed) -> Vec<PlacementOutcome> {
     let mut outcomes = placement::outcomes(&observed.workload, &observed.named, &observed.bound);
     if let Some(why) = &observed.locations_fail {
-        for text in outcomes.iter_mut().flat_map(|outcome| &mut outcome.unavailable) {
-            *text = format!("{text}, as of the last successful read: {why}");
+        for outcome in outcomes.iter_mut().filter(|outcome| !outcome.unavailable.is_empty()) {
+            outcome.unavailable.push(format!("this is as of the last successful read of the LocationBindings: {why}"));
+            outcome.is_stale = true;
         }
     }
     outcomes

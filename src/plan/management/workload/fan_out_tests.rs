@@ -580,7 +580,12 @@ fn closed_city_is_reported_with_the_error_of_its_watch() {
     world.locations_fail = Some("locationbindings is forbidden".into());
     let status = world.settle(&workload(&json!([placement("p", &["dfw", "ord"])])));
     let text = status.to_string();
-    assert!(text.contains("as of the last successful read: locationbindings is forbidden"), "{text}");
+    assert!(
+        text.contains("as of the last successful read of the LocationBindings: locationbindings is forbidden"),
+        "{text}"
+    );
+    let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("Unknown"), &json!("NoMatchingLocations")), "{text}");
     assert_eq!(world.names(), ["web-p-dfw"], "open cities are not affected");
 }
 

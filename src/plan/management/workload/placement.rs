@@ -13,7 +13,7 @@ use crate::{
         names::{self, CityCode},
         reason::Reason,
     },
-    plan::{Shared, limits, ownership},
+    plan::{Shared, condition::Verdict, limits, ownership},
 };
 
 /// Result for the cities of a placement.
@@ -23,6 +23,8 @@ pub struct PlacementOutcome {
     pub desired: BTreeMap<String, City>,
     /// Cities without a deployment, each with the reason, for the placement's condition.
     pub unavailable: Vec<String>,
+    /// True if it is not known whether these cities are still closed.
+    pub is_stale: bool,
     /// Errors of the placement. While there is one, no deployment of the placement is created, changed or deleted.
     pub invalid: Vec<String>,
     /// Wanted names that belong to another owner's deployments.
@@ -63,6 +65,14 @@ pub fn names(workload: &Workload) -> BTreeSet<String> {
         cities.filter_map(|city| names::deployment_name(&workload.name_any(), &placement.name, &city).ok()).collect()
     };
     workload.spec.placements.iter().flat_map(names_of).collect()
+}
+
+impl PlacementOutcome {
+    /// Returns the verdict that a city is closed. The owner acts on what is known only.
+    pub(super) fn closed(&self, message: String) -> Verdict {
+        let verdict = if self.is_stale { Verdict::unknown } else { Verdict::no };
+        verdict(Reason::NoMatchingLocations, message)
+    }
 }
 
 /// True if a placement of the Workload reports that the name of its deployment is taken.

@@ -158,7 +158,7 @@ fn of_placement(
     }
     // A city that is not available any more keeps its deployment.
     if outcome.desired.len() + outcome.conflicting.len() < placement.city_codes.len() {
-        all.push(error(Reason::NoMatchingLocations, outcome.unavailable.join("; ")));
+        all.push((name.clone(), Readiness::incomplete(outcome.closed(outcome.unavailable.join("; ")))));
     }
     all.extend(outcome.desired.keys().map(|name| {
         let deployment = ours.iter().find(|wd| wd.name_any() == *name);
@@ -301,7 +301,7 @@ fn placement_verdict<'a>(
         return Verdict::no(refusal.reason(), notes(String::new()));
     }
     if outcome.desired.is_empty() && !outcome.unavailable.is_empty() {
-        return Verdict::no(Reason::NoMatchingLocations, notes(String::new()));
+        return outcome.closed(notes(String::new()));
     }
     // A deployment that never reached its cell has only the hub's condition. Otherwise the cell's condition comes first.
     let types = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
