@@ -30,7 +30,7 @@ use compute_operator::metrics::Metrics;
 use futures::{StreamExt, stream};
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject, ListParams},
+    api::{DeleteParams, DynamicObject, ListParams, VersionMatch},
 };
 use serde_json::{Value, json};
 use testbed::{
@@ -420,8 +420,11 @@ async fn multiply(bed: &Testbed, copied: usize, deployments: usize) {
         [(&bed.project, "WorkloadDeployment"), (&bed.hub, "WorkloadDeployment"), (&bed.hub, "ResourceBinding")]
     {
         let all = Api::<DynamicObject>::all_with(plane.client().await.unwrap(), &resource(kind));
+        let one = ListParams::default().limit(1);
+        let stored = all.list_metadata(&one).await.unwrap().metadata.resource_version.unwrap();
+        // Is refused until the cache is as new as this version. A list of all objects would take gigabytes of the API server.
         wait("the API servers have all of them", || async {
-            all.list_metadata(&ListParams::default().match_any()).await.unwrap().items.len() >= deployments
+            all.list_metadata(&one.clone().at(&stored).matching(VersionMatch::NotOlderThan)).await.is_ok()
         })
         .await;
     }

@@ -207,8 +207,8 @@ mod tests {
     use crate::{controllers::management::fixtures, io::store::Incoming};
 
     /// The message for the owner of a closed city listed only cities that the Workload itself named.
-    #[test]
-    fn cities_of_the_project_are_listed_if_one_of_the_workload_is_closed() {
+    #[tokio::test]
+    async fn cities_of_the_project_are_listed_if_one_of_the_workload_is_closed() {
         let project = fixtures::project("alpha");
         let opened = |name: &str| {
             let city = Some(CityCode::parse(name).unwrap());
