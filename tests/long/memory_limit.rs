@@ -211,9 +211,9 @@ fn long_value(of: usize, kib: usize) -> Value {
 /// Creates Workloads beyond the limits, without webhooks that would refuse them.
 async fn over_the_limits(bed: &mut Bed, alpha: &Client) {
     let mut wide = with_env(workload("large", "wide", &[NOWHERE], 1), long_value(0, 256));
-    wide["spec"]["placements"] = placements(400, NOWHERE);
+    wide["spec"]["placements"] = placements(256, NOWHERE);
     create(alpha, wide).await;
-    bed.goes_on("with 400 placements of 256 KiB").await;
+    bed.goes_on("with 256 placements of 256 KiB").await;
     let refers =
         |n| json!({ "name": format!("V{n}"), "valueFrom": { "secretKeyRef": { "name": "absent", "key": "k" } } });
     create(alpha, with_env(workload("large", "refers", &[NOWHERE], 1), (0..3000).map(refers).collect())).await;
