@@ -264,7 +264,7 @@ impl Server {
     /// Returns the present connection. If there is none, a new attempt to connect begins.
     fn connection(self: &Arc<Self>) -> Connecting {
         let mut present = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
-        // It is asked, not only looked at: nobody may have waited for it until its end.
+        // It is polled, because `peek` does not see the end of an attempt that no request waits for.
         let is_usable = |connecting: &Connecting| match connecting.clone().now_or_never() {
             Some(Ok(Some(http2))) => !http2.is_closed(),
             Some(Ok(None)) | None => true,
