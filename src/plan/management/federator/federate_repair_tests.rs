@@ -82,6 +82,10 @@ fn pending_delivery_is_reported_later_than_a_loss() {
     let after = |seconds, status| {
         let mut pending = unbound(status);
         pending.blocked.as_mut().unwrap().elapsed = Duration::from_secs(seconds);
+        let mut copy = (*pending.copy.clone().unwrap()).clone();
+        copy.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW - Duration::from_secs(seconds)));
+        pending.copy = Some(copy.into());
         plan(&pending, NOW)
     };
     let early = after(6, None);

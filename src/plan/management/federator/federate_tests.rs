@@ -127,9 +127,42 @@ fn deployment_is_marked_before_any_write_to_the_hub() {
         })
         .collect();
     let of_project = "project WorkloadDeployment shop/wd";
-    let marked = [of_project, "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd", of_project];
+    let marked = [of_project, "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"];
     assert_eq!(shown[0], "project Namespace shop", "a live read of what the hub namespace mirrors");
-    assert_eq!(shown[1..], marked, "the mark comes first, and the first status last");
+    assert_eq!(shown[1..], marked, "the mark comes first");
+}
+
+/// Each new deployment got two statuses within a moment. The first one only said that nothing was known yet.
+#[test]
+fn first_status_waits_for_the_report_of_the_city() {
+    let mut new = marked();
+    new.status = None;
+    let mut copy = copy_of(&new);
+    copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    let mut reported = copy.clone();
+    reported.status = serde_json::from_value(json!({ "replicas": 1, "observedSourceGeneration": 4 })).unwrap();
+    let mut refers = json!(new);
+    refers["spec"]["template"]["spec"]["runtime"]["sandbox"] = json!({ "containers": [{
+        "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "a" } }],
+    }]});
+    let refers: WorkloadDeployment = serde_json::from_value(refers).unwrap();
+    let mut without_a_source = observed(&refers, Some("n1"), Some(namespace()), None);
+    without_a_source.data.sources = [(DataRef::secret("a"), resolve::Source::Absent)].into();
+    let after = |observed: &Observed, millis: i64| {
+        let plan = plan(observed, NOW + jiff::SignedDuration::from_millis(millis));
+        let reports = |step: &&Step<Project, Hub>| matches!(step, Step::Local(write) if write.reports());
+        (plan.steps.iter().filter(reports).count(), plan.next)
+    };
+    let without_a_copy = observed(&new, Some("n1"), Some(namespace()), None);
+    assert_eq!(after(&without_a_copy, 60_000), (0, Next::After(Duration::from_secs(2))), "this plan creates it");
+    let silent = observed(&new, Some("n1"), Some(namespace()), Some(copy));
+    assert_eq!(after(&silent, 0), (0, Next::After(Duration::from_secs(2))));
+    assert_eq!(after(&silent, 1_900), (0, Next::After(Duration::from_millis(100))));
+    assert_eq!(after(&silent, 2_000).0, 1);
+    assert_eq!(after(&silent, -5_000).0, 1, "the clock is wrong");
+    let reported = observed(&new, Some("n1"), Some(namespace()), Some(reported));
+    assert_eq!(after(&reported, 0).0, 1);
+    assert_eq!(after(&without_a_source, 0).0, 2, "its tenant has to act: a status and an Event");
 }
 
 #[test]

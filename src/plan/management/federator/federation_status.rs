@@ -32,6 +32,10 @@ use crate::{
 /// Reporting controller of Events about a deployment.
 pub(super) const CONTROLLER: &str = "workload-deployment-federator";
 
+/// Time after the creation of its copy in which a deployment gets no status that shows only that its city has not reported. If the
+/// city reports within it, one write shows everything. Creation times are in whole seconds, so that it is one second at least.
+const FIRST_STATUS_AFTER: Duration = Duration::from_secs(2);
+
 /// Returns the reason that blocks a deployment's delivery. `None` if nothing blocks it.
 pub(super) fn blocker(
     deployment: &WorkloadDeployment,
@@ -151,7 +155,9 @@ pub(super) fn plan(
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard, overdue.nowhere);
-    let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending };
+    // Without a copy, this plan creates it.
+    let age = copy.map_or(Some(Duration::ZERO), |copy| age(copy, now));
+    let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending, age };
     update((deployment, report), own, grace, now)
 }
 
@@ -236,6 +242,7 @@ pub(super) fn say(
         last_delivery,
         silent: false,
         is_pending: false,
+        age: None,
     };
     update((deployment, report), own, grace, now)
 }
@@ -259,6 +266,7 @@ pub(super) fn first(
         last_delivery: None,
         silent: true,
         is_pending: true,
+        age: age(deployment, now),
     };
     update((deployment, report), own, grace, now)
 }
@@ -275,6 +283,8 @@ struct Own {
     silent: bool,
     /// True if Karmada has not got to it yet.
     is_pending: bool,
+    /// Time since the copy was created, for the wait before the first status. `None` if there is no reason to wait.
+    age: Option<Duration>,
 }
 
 fn update(
@@ -283,7 +293,10 @@ fn update(
     grace: Duration,
     now: Timestamp,
 ) -> Plan<Write<Project>> {
-    let Own { federated, of_data, unheard, last_delivery, silent, is_pending } = own;
+    if let Some(wait) = too_early(deployment, report, &own) {
+        return Plan::until(Vec::new(), Next::After(wait));
+    }
+    let Own { federated, of_data, unheard, last_delivery, silent, is_pending, .. } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let before = find(&old.conditions, condition::FEDERATED);
@@ -322,6 +335,21 @@ fn update(
     let next = judge(deployment, &mut status, Report::of(report.present()), grace, now);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
     Plan::until(write.into_iter().chain(event).chain(of_source).collect(), next)
+}
+
+/// Returns the time until a deployment gets its first status, if that would only show that nothing is known yet.
+fn too_early(deployment: &WorkloadDeployment, report: CellReport<'_>, own: &Own) -> Option<Duration> {
+    let is_new = deployment.status.as_ref().is_none_or(|status| status.conditions.is_empty());
+    let has_trouble = [&own.federated, &own.of_data].into_iter().flatten().any(|c| c.status != ConditionStatus::True);
+    if !is_new || has_trouble || report.present().is_some() {
+        return None;
+    }
+    FIRST_STATUS_AFTER.checked_sub(own.age?).filter(|left| !left.is_zero())
+}
+
+/// Returns the time since an object was created. `None` if the clocks disagree about it.
+fn age(of: &WorkloadDeployment, now: Timestamp) -> Option<Duration> {
+    Duration::try_from(now.duration_since(of.metadata.creation_timestamp.as_ref()?.0)).ok()
 }
 
 /// True if the state of the data is worth an Event: a source cannot be copied, for a new reason.

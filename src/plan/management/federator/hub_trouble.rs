@@ -115,7 +115,8 @@ fn report(
         let first =
             if deleting { Plan::nothing() } else { status::first(deployment, of_cell, timing.error_grace, now) };
         let steps = first.steps.into_iter().map(Step::Local).collect();
-        return Plan { steps, next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
+        let next = first.next.or_sooner(Next::After(patience.saturating_sub(waited)));
+        return Plan { steps, next, signals: vec![signal] };
     }
     let verdict = verdict(deployment, before, trouble, last_delivery.as_ref());
     let told = status::say(deployment, of_cell, (verdict, data), last_delivery, timing.error_grace, now);
