@@ -23,11 +23,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Error,
     clock::Now,
+    plugin,
     proxy::{self, Proxies},
     requests::{Meter, Observer, ServerClock},
     server,
     token::{self, Validity},
-    transport::{self, Tls},
+    transport::{self, Access},
 };
 use crate::{
     api::names::ProjectName,
@@ -58,8 +59,10 @@ struct Loaded {
     config: Arc<Config>,
     /// Proxies by the address of the server. `None` if the kubeconfig names a proxy.
     proxies: Option<Proxies>,
-    /// Shared by all clients of these credentials.
-    tls: Tls,
+    /// Shared by all clients of these credentials. `None` before the first one.
+    access: Option<Access>,
+    /// Time at which a plugin was last asked.
+    asked: Instant,
     /// The files that were loaded, and a digest of their content.
     files: Vec<PathBuf>,
     digest: Digest,
@@ -81,7 +84,8 @@ fn digest(files: &[PathBuf]) -> Digest {
 
 impl Loaded {
     fn new(config: Config, proxies: Option<Proxies>, files: Vec<PathBuf>) -> Self {
-        Self { config: Arc::new(config), proxies, tls: Tls::default(), digest: digest(&files), files, version: 0 }
+        let digest = digest(&files);
+        Self { config: Arc::new(config), proxies, access: None, asked: Instant::now(), digest, files, version: 0 }
     }
 }
 
@@ -109,43 +113,77 @@ impl Credentials {
         token_of(&self.loaded().config)
     }
 
-    /// True if a plugin gives the credential.
-    fn has_plugin(&self) -> bool {
-        self.loaded().config.auth_info.exec.is_some()
-    }
-
     /// Returns the address of the server in the kubeconfig.
     fn server(&self) -> http::Uri {
         self.loaded().config.cluster_url.clone()
     }
 
     /// Makes a client for `address`, or for the server of the kubeconfig, and returns the version of the credentials. The first one
-    /// reads the files of certificates.
+    /// reads the files of certificates, and runs a plugin.
     fn client(&self, address: Option<&http::Uri>, observer: &Observer) -> Result<(Client, u64), String> {
-        let (config, proxies, tls, version) = {
+        let access = self.access()?;
+        let (config, proxies, version) = {
             let loaded = self.loaded();
-            (loaded.config.clone(), loaded.proxies.clone(), loaded.tls.clone(), loaded.version)
+            (loaded.config.clone(), loaded.proxies.clone(), loaded.version)
         };
         let address = address.unwrap_or(&config.cluster_url).clone();
         let proxy = match proxies {
             Some(proxies) => proxies.of_server(&address)?,
             None => config.proxy_url.clone(),
         };
-        let client = transport::client(config, address, proxy, &tls, observer).map_err(|e| root_cause(&e))?;
+        let client = transport::client(config, address, proxy, &access, observer).map_err(|e| root_cause(&e))?;
         Ok((client, version))
     }
 
-    /// Takes over reloaded credentials, if a client can be made of them.
+    fn access(&self) -> Result<Access, String> {
+        if let Some(access) = &self.loaded().access {
+            return Ok(access.clone());
+        }
+        let config = self.loaded().config.clone();
+        let access = Access::read(&config).map_err(|e| root_cause(&e))?;
+        let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(loaded.access.get_or_insert(access).clone())
+    }
+
+    /// Asks the plugin for another credential, because a server did not take the present one. Its credentials can end without
+    /// notice. The plugin runs in the background, for all connections together, and once in [`PLUGIN_PAUSE`] at most.
+    fn ask_plugin(&self) {
+        {
+            let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if loaded.config.auth_info.exec.is_none() || loaded.asked.elapsed() < PLUGIN_PAUSE {
+                return;
+            }
+            loaded.asked = Instant::now();
+        }
+        let credentials = self.clone();
+        tokio::task::spawn_blocking(move || credentials.renew_access());
+    }
+
+    fn renew_access(&self) {
+        let config = self.loaded().config.clone();
+        match Access::read(&config) {
+            Ok(access) => {
+                let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                // Another kubeconfig may have been loaded meanwhile.
+                if Arc::ptr_eq(&loaded.config, &config) {
+                    loaded.access = Some(access);
+                    loaded.version += 1;
+                }
+            }
+            Err(error) => tracing::warn!(error = root_cause(&error), "the credential plugin gives no new credential"),
+        }
+    }
+
+    /// Takes over reloaded credentials. A client could be made of them.
     fn replace(&self, new: &Self) -> Result<(), String> {
-        new.client(None, &Observer { meter: None, clock: ServerClock::default() })?;
         let new = new.loaded();
         let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if loaded.config.cluster_url != new.config.cluster_url {
             // Facts about one server do not hold for another.
             return Err(format!("it names another server, {}: restart the manager to use it", new.config.cluster_url));
         }
-        (loaded.config, loaded.proxies, loaded.tls) = (new.config.clone(), new.proxies.clone(), new.tls.clone());
-        (loaded.files, loaded.digest) = (new.files.clone(), new.digest);
+        (loaded.config, loaded.proxies, loaded.access) = (new.config.clone(), new.proxies.clone(), new.access.clone());
+        (loaded.files, loaded.digest, loaded.asked) = (new.files.clone(), new.digest, new.asked);
         loaded.version += 1;
         Ok(())
     }
@@ -156,7 +194,7 @@ impl Credentials {
         let mut failed: Option<String> = None;
         let mut token = self.token();
         while stop.run_until_cancelled(tokio::time::sleep(CHECK_EVERY)).await.is_some() {
-            failed = self.check(&source, failed.as_deref(), &report);
+            failed = self.check(&source, failed.as_deref(), &report).await;
             self.check_token(&mut token, failed.as_deref(), &report);
         }
     }
@@ -177,7 +215,7 @@ impl Credentials {
     }
 
     /// Compares the files once. `failed`: the problem of the last check. Returns the current problem.
-    fn check(
+    async fn check(
         &self,
         source: &Source,
         failed: Option<&str>,
@@ -190,7 +228,10 @@ impl Credentials {
         if !changed && failed.is_none() {
             return None;
         }
-        match load(source).and_then(|new| self.replace(&new)) {
+        let from = source.clone();
+        // It can run a plugin, which takes its time.
+        let new = tokio::task::spawn_blocking(move || usable(&from)).await;
+        match new.unwrap_or_else(|died| Err(died.to_string())).and_then(|new| self.replace(&new)) {
             Ok(()) => {
                 tracing::info!(?source, "kubeconfig reloaded: connections are reopened");
                 report(Ok(self));
@@ -336,9 +377,8 @@ impl Connection {
         match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(source)) => {
-                // A plugin's credential can end without notice. client-go asks the plugin again too.
-                if matches!(&source, kube::Error::Api(status) if status.code == 401) && self.credentials.has_plugin() {
-                    self.replace(|current| current.made.elapsed() > PLUGIN_PAUSE);
+                if plugin::may_have_ended(&source) {
+                    self.credentials.ask_plugin();
                 }
                 Err(Error::Api { call: what(), source: Box::new(source) })
             }
@@ -501,21 +541,35 @@ pub struct Source {
 /// # Errors
 /// One line that names the file and the problem.
 pub fn load(source: &Source) -> Result<Credentials, String> {
-    let mut loaded = match &source.path {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|e| root_cause(&e));
-            let context = source.context.as_deref();
-            let loaded = kubeconfig.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, context, Some(path)));
-            loaded.map_err(|why| format!("kubeconfig {}: {why}", path.display()))?
-        }
-        None => infer()
-            .map_err(|why| format!("no kubeconfig: {why}; set --kubeconfig or KUBECONFIG, or run inside a cluster"))?,
-    };
+    // The digest must be older than the content: files that change meanwhile are read again with the next check.
+    let digest = read(source)?.digest;
+    let mut loaded = Loaded { digest, ..read(source)? };
     let config = Arc::make_mut(&mut loaded.config);
     config.connect_timeout = Some(Duration::from_secs(5));
     // Every call has a deadline and every key its own back-off. kube would retry one call for minutes.
     config.default_retry = false;
     Ok(Credentials(Arc::new(RwLock::new(loaded))))
+}
+
+/// Reads the files of a kubeconfig, and then the digest of their content.
+fn read(source: &Source) -> Result<Loaded, String> {
+    match &source.path {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|e| root_cause(&e));
+            let context = source.context.as_deref();
+            let loaded = kubeconfig.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, context, Some(path)));
+            loaded.map_err(|why| format!("kubeconfig {}: {why}", path.display()))
+        }
+        None => infer()
+            .map_err(|why| format!("no kubeconfig: {why}; set --kubeconfig or KUBECONFIG, or run inside a cluster")),
+    }
+}
+
+/// Reads a kubeconfig, and makes a client of it. Blocks.
+fn usable(source: &Source) -> Result<Credentials, String> {
+    let new = load(source)?;
+    new.client(None, &Observer { meter: None, clock: ServerClock::default() })?;
+    Ok(new)
 }
 
 /// Finds a kubeconfig as kubectl does, else the credentials of a pod. kube renews the token of a pod. The network of a pod needs
@@ -600,7 +654,10 @@ fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
 }
 
 /// Returns the chain of causes in one line.
-fn root_cause(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(words) = plugin::words(error) {
+        return words;
+    }
     let text = error.to_string();
     let text = text.lines().next().unwrap_or_default().to_owned();
     match error.source() {

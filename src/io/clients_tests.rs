@@ -361,25 +361,125 @@ async fn client_certificate_rotated_on_disk_is_used_after_the_next_check() {
         }
     };
     shows(&first).await;
-    assert_eq!(credentials.check(&source, None, &report), None);
+    assert_eq!(credentials.check(&source, None, &report).await, None);
     assert!(reported.lock().unwrap().is_empty(), "nothing changed");
 
     // The files are written one after the other, as by hand. In between they do not match.
     write(&second.0, &crt);
-    let failed = credentials.check(&source, None, &report);
+    let failed = credentials.check(&source, None, &report).await;
     assert!(failed.is_some() && reported.lock().unwrap().pop().unwrap().is_err(), "{failed:?}");
     shows(&first).await;
     write(&second.1, &pem);
-    assert_eq!(credentials.check(&source, failed.as_deref(), &report), None);
+    assert_eq!(credentials.check(&source, failed.as_deref(), &report).await, None);
     assert_eq!(reported.lock().unwrap().pop(), Some(Ok(())));
     shows(&second).await;
 
     // A kubeconfig that names another server is not used: facts about one server do not hold for another.
     kubeconfig(&dir, &server("127.0.0.1"), &user);
-    let failed = credentials.check(&source, None, &report);
+    let failed = credentials.check(&source, None, &report).await;
     assert!(failed.as_ref().is_some_and(|why| why.contains("names another server")), "{failed:?}");
     shows(&second).await;
     kubeconfig(&dir, &server("localhost"), &user);
-    assert_eq!(credentials.check(&source, failed.as_deref(), &report), None, "put back");
+    assert_eq!(credentials.check(&source, failed.as_deref(), &report).await, None, "put back");
+    fs::remove_dir_all(dir).unwrap();
+}
+
+/// Returns the user of a kubeconfig whose plugin is this shell script.
+fn plugin(script: &str) -> Value {
+    serde_json::json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "sh", "args": ["-c", script], "env": [{ "name": "CLIENT_SECRET", "value": "hidden" }],
+    }})
+}
+
+/// Returns the answer of a plugin.
+fn credential(status: &Value) -> String {
+    let answer = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+    });
+    format!("echo '{answer}'")
+}
+
+/// A client without a credential is an anonymous user, who lacks every permission. Tenants read that the operator does.
+#[test]
+fn plugin_without_a_credential_makes_no_client() {
+    let dir = folder();
+    let cluster = serde_json::json!({ "server": "https://127.0.0.1:1" });
+    for (script, expected) in [
+        (
+            credential(&serde_json::json!({ "expirationTimestamp": "2126-01-01T00:00:00Z" })),
+            "neither a token nor a client",
+        ),
+        ("echo hidden; exit 3".to_owned(), "the credential plugin failed: exit status: 3"),
+        ("echo 'token: hidden'".to_owned(), "the credential plugin gave no token"),
+        ("echo '[hidden'".to_owned(), "the answer of the credential plugin cannot be read"),
+    ] {
+        let credentials = load(&kubeconfig(&dir, &cluster, &plugin(&script))).unwrap();
+        let why = Connection::new(credentials).err().unwrap();
+        assert!(why.contains(expected) && !why.contains("hidden"), "{why}");
+    }
+    fs::remove_dir_all(dir).unwrap();
+}
+
+/// Answers requests with this token. Returns the port.
+async fn server_for_token(token: &'static str) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut head).await {
+                    let is_known = String::from_utf8_lossy(&head[..read]).contains(&format!("Bearer {token}\r\n"));
+                    let (code, body) = if is_known { (200, "{}") } else { (401, r#"{"kind":"Status","code":401}"#) };
+                    let answer = format!("HTTP/1.1 {code} \r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A token that ended before its time was used until the next restart.
+#[tokio::test]
+async fn plugin_is_asked_again_once_after_a_refused_credential() {
+    let dir = folder();
+    let (token, runs) = (dir.join("token"), dir.join("runs"));
+    let status = serde_json::json!({ "token": "$TOKEN" });
+    let script = format!(
+        "echo run >> {}; TOKEN=$(cat {}); {}",
+        runs.display(),
+        token.display(),
+        credential(&status).replace("$TOKEN", "'$TOKEN'")
+    );
+    fs::write(&token, "old").unwrap();
+    let cluster = serde_json::json!({ "server": format!("http://127.0.0.1:{}", server_for_token("new").await) });
+    let credentials = load(&kubeconfig(&dir, &cluster, &plugin(&script))).unwrap();
+    let connection = Connection::new(credentials.clone()).unwrap();
+    let other = Connection::new(credentials.clone()).unwrap();
+    let get = async |connection: &Connection| {
+        let request = http::Request::get("/").body(Vec::new()).unwrap();
+        let call = connection.client();
+        let call = call.request_text(request);
+        connection.within(Duration::from_secs(10), || "get".into(), call).await
+    };
+    let times = || fs::read_to_string(&runs).unwrap().lines().count();
+    assert!(get(&connection).await.is_err() && get(&other).await.is_err());
+    fs::write(&token, "new").unwrap();
+    let before = times();
+    assert!(get(&connection).await.is_err());
+    assert_eq!(times(), before, "it was asked a moment ago");
+    credentials.0.write().unwrap().asked -= PLUGIN_PAUSE;
+    for connection in [&connection, &other, &connection, &other] {
+        let _ = get(connection).await;
+    }
+    let works = async {
+        while get(&connection).await.is_err() || get(&other).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), works).await.unwrap();
+    assert_eq!((before, times()), (1, 2), "one run for all clients");
     fs::remove_dir_all(dir).unwrap();
 }

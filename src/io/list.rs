@@ -32,9 +32,8 @@ pub async fn objects<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<K> = Api::all(connection.client());
     let what = || format!("list {} in {plane}", K::plural(&()));
-    pages(connection, what, LIST_TIMEOUT, params, |params| page(api.clone(), params), see).await
+    pages(connection, what, LIST_TIMEOUT, params, |params| page(Api::<K>::all(connection.client()), params), see).await
 }
 
 /// Calls `see` with the metadata of every object of a kind on a control plane, without `managedFields`.
@@ -49,14 +48,14 @@ pub async fn metadata(
     mut see: impl FnMut(Metadata),
 ) -> Result<(), Error> {
     let resource = api_resource(kind);
-    let api: Api<DynamicObject> = Api::all_with(connection.client(), &resource);
+    let api = || Api::<DynamicObject>::all_with(connection.client(), &resource);
     let what = || format!("list {} in {plane}", resource.plural);
     pages(
         connection,
         what,
         LIST_TIMEOUT,
         params,
-        |params| page_of_metadata(api.clone(), params),
+        |params| page_of_metadata(api(), params),
         |mut object: Metadata| {
             object.metadata.managed_fields = None;
             see(object);

@@ -12,6 +12,7 @@ pub mod health;
 pub mod leadership;
 pub mod lease;
 pub mod list;
+mod plugin;
 mod proxy;
 pub mod queue;
 pub(crate) mod reads;
@@ -278,6 +279,9 @@ fn is_of_rule(words: &str) -> bool {
 fn explain(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return if status.message.is_empty() { format!("HTTP {}", status.code) } else { status.message.clone() };
+    }
+    if let Some(words) = plugin::words(error) {
+        return words;
     }
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

@@ -68,10 +68,10 @@ pub async fn uids_in(
     namespace: &str,
 ) -> Result<BTreeMap<String, String>, Error> {
     let resource = api_resource(kind);
-    let api: Api<DynamicObject> = Api::namespaced_with(connection.client(), namespace, &resource);
+    let api = || Api::<DynamicObject>::namespaced_with(connection.client(), namespace, &resource);
     let what = || format!("list {} in namespace {namespace} of {plane}", resource.plural);
     let mut found = BTreeMap::new();
-    let page = |params| list::page_of_metadata(api.clone(), params);
+    let page = |params| list::page_of_metadata(api(), params);
     let see = |PartialObjectMeta { metadata, .. }: PartialObjectMeta<DynamicObject>| {
         found.insert(metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
     };
@@ -87,10 +87,9 @@ pub async fn all<K>(connection: &Connection, plane: &str) -> Result<Vec<K>, Erro
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<K> = Api::all(connection.client());
     let what = || format!("list {} in {plane}", K::plural(&()));
     let mut found = Vec::new();
-    let page = |params| list::page(api.clone(), params);
+    let page = |params| list::page(Api::<K>::all(connection.client()), params);
     list::pages(connection, what, TIMEOUT, ListParams::default(), page, |object| found.push(object)).await?;
     Ok(found)
 }

@@ -31,7 +31,10 @@ use hyper_util::{
 };
 use kube::{
     Client, Config,
-    client::{Body, ClientBuilder, ConfigExt as _},
+    client::{
+        Body, ClientBuilder, ConfigExt as _,
+        middleware::{AuthLayer, BaseUriLayer},
+    },
 };
 use tokio::{net::TcpStream, sync::OnceCell};
 use tokio_rustls::{
@@ -39,7 +42,7 @@ use tokio_rustls::{
     client::TlsStream,
     rustls::{ClientConfig, pki_types::ServerName},
 };
-use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 use tower_service::Service;
 
 use super::requests::Observer;
@@ -57,91 +60,139 @@ const PING_ANSWER: Duration = Duration::from_secs(15);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 32 << 20;
 
-/// The TLS settings of one set of credentials. Clients that share them resume each other's sessions.
-#[derive(Clone, Default)]
-pub(super) struct Tls(Arc<Mutex<Option<Arc<ClientConfig>>>>);
+/// What one set of credentials brings to a client: TLS settings, and the header that it adds. Clients that share it resume each
+/// other's TLS sessions, and a plugin runs once for all of them.
+#[derive(Clone)]
+pub(super) struct Access {
+    tls: Arc<ClientConfig>,
+    auth: Option<Arc<AuthLayer>>,
+    /// True if `auth` is of a plugin, which need not run again for its token.
+    gives_token: bool,
+}
 
-impl Tls {
-    /// Returns the settings, and reads the files of certificates if they were not read yet. A plugin's certificate can end, so the
-    /// plugin is asked again for each client.
-    fn of(&self, config: &Config) -> kube::Result<Arc<ClientConfig>> {
-        let read = || {
-            let mut tls = config.rustls_client_config()?;
-            tls.alpn_protocols = [HTTP2, HTTP1].map(<[u8]>::to_vec).into();
-            kube::Result::Ok(Arc::new(tls))
-        };
-        if config.auth_info.exec.is_some() {
-            return read();
+impl Access {
+    /// Reads the files of certificates, and runs a plugin. Blocks.
+    ///
+    /// # Errors
+    /// If a file or the plugin's answer cannot be used. Without a credential of the plugin, requests would be those of an anonymous
+    /// user.
+    pub(super) fn read(config: &Config) -> kube::Result<Self> {
+        let auth = config.auth_layer()?.map(Arc::new);
+        let gives_token = config.auth_info.exec.is_some() && auth.is_some();
+        let mut tls = without_plugin(config, gives_token).rustls_client_config()?;
+        if config.auth_info.exec.is_some() && auth.is_none() && !tls.client_auth_cert_resolver.has_certs() {
+            return Err(kube::Error::Service(NoCredential.into()));
         }
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tls) = &*known {
-            return Ok(tls.clone());
-        }
-        Ok(known.insert(read()?).clone())
+        tls.alpn_protocols = [HTTP2, HTTP1].map(<[u8]>::to_vec).into();
+        Ok(Self { tls: Arc::new(tls), auth, gives_token })
     }
 }
 
-/// Makes a client for a server, with the other settings of this configuration. Sends nothing yet.
+/// Returns the configuration, without its plugin if that has run.
+fn without_plugin(config: &Config, has_run: bool) -> Config {
+    let mut config = config.clone();
+    if has_run {
+        config.auth_info.exec = None;
+    }
+    config
+}
+
+/// A plugin gave no credential.
+#[derive(Debug)]
+struct NoCredential;
+
+impl fmt::Display for NoCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the credential plugin gave neither a token nor a client certificate")
+    }
+}
+
+impl StdError for NoCredential {}
+
+/// Makes a client for a server, with the other settings of this configuration. Sends nothing yet, and runs no plugin.
 ///
 /// It speaks HTTP/1.1 with a server that offers no HTTP/2, through a proxy, and without TLS.
 ///
 /// # Errors
-/// If the files or settings of the configuration cannot be used.
+/// If the address or the headers of the configuration cannot be used.
 pub(super) fn client(
-    shared: Arc<Config>,
+    config: Arc<Config>,
     address: Uri,
     proxy: Option<Uri>,
-    tls: &Tls,
+    access: &Access,
     observer: &Observer,
 ) -> kube::Result<Client> {
-    let mut config = Config::clone(&shared);
-    (config.cluster_url, config.proxy_url) = (address, proxy);
-    if config.proxy_url.is_some() || config.cluster_url.scheme_str() != Some("https") {
-        return Ok(ClientBuilder::try_from(config)?.with_layer(observer).build());
-    }
-    let server = Arc::new(Server::new(&config, tls.of(&config)?)?);
-    let http2 = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(Http2(server.clone()));
-    let transport = Transport { server, http2, http1: Arc::default(), config: shared };
-    Ok(ClientBuilder::new(transport, config.default_namespace).with_layer(observer).build())
+    let namespace = config.default_namespace.clone();
+    let direct = if proxy.is_none() && address.scheme_str() == Some("https") {
+        let server = Arc::new(Server::new(&config, address.clone(), access.tls.clone())?);
+        let http2 = ServiceBuilder::new()
+            .layer(BaseUriLayer::new(address.clone()))
+            .option_layer(access.auth.as_deref())
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(Http2(server.clone()));
+        Some(Direct { server, http2 })
+    } else {
+        None
+    };
+    let transport = Transport { direct, http1: Arc::default(), address, proxy, config, access: access.clone() };
+    Ok(ClientBuilder::new(transport, namespace).with_layer(observer).build())
+}
+
+/// The way to a server that may speak HTTP/2.
+#[derive(Clone)]
+struct Direct<S> {
+    server: Arc<Server>,
+    /// Adds the address and the credentials to a request, and sends it over [`Http2`].
+    http2: S,
 }
 
 /// Sends requests in the version of HTTP that the server chooses for a connection.
 #[derive(Clone)]
 struct Transport<S> {
-    server: Arc<Server>,
-    /// Adds the address and the credentials to a request, and sends it over [`Http2`].
-    http2: S,
+    direct: Option<Direct<S>>,
     /// kube's client, from the first request on that needs it.
-    http1: Arc<OnceCell<Client>>,
-    /// The settings without the address.
+    http1: Arc<OnceCell<OldClient>>,
+    address: Uri,
+    proxy: Option<Uri>,
+    /// The other settings.
     config: Arc<Config>,
+    access: Access,
 }
+
+/// kube's client.
+type OldClient = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
 impl<S> Transport<S>
 where
     S: Service<Request<Body>, Response = Response<Answer>, Error = BoxError>,
 {
     async fn send(self, request: Request<Body>) -> Result<Response<Either<Answer, OldAnswer>>, BoxError> {
-        if self.server.connection().await?.is_some() {
-            return Ok(self.http2.oneshot(request).await?.map(Either::Left));
+        let server = self.direct.as_ref().map(|direct| direct.server.clone());
+        if let Some(direct) = self.direct
+            && direct.server.connection().await?.is_some()
+        {
+            return Ok(direct.http2.oneshot(request).await?.map(Either::Left));
         }
         let make = async || {
-            let mut config = Config::clone(&self.config);
-            config.cluster_url = self.server.address.clone();
-            config.proxy_url = None;
-            // It can run a plugin, which takes its time.
-            let made = tokio::task::spawn_blocking(move || Ok(ClientBuilder::try_from(config)?.build()));
-            made.await?.map_err(|error: kube::Error| BoxError::from(error))
+            let mut config = without_plugin(&self.config, self.access.gives_token);
+            (config.cluster_url, config.proxy_url) = (self.address.clone(), self.proxy.clone());
+            // It runs a plugin for its certificate, which takes its time.
+            let made = tokio::task::spawn_blocking(move || ClientBuilder::try_from(config).map(ClientBuilder::build));
+            let auth = self.access.auth.as_deref().filter(|_| self.access.gives_token);
+            let client = made.await??;
+            let sends = tower::service_fn(move |request| {
+                let client = client.clone();
+                async move { client.send(request).await.map_err(BoxError::from) }
+            });
+            Ok::<_, BoxError>(BoxCloneSyncService::new(ServiceBuilder::new().option_layer(auth).service(sends)))
         };
-        let sent = self.http1.get_or_try_init(make).await?.send(request).await;
-        // The server may have changed: it is asked again which version it speaks.
-        let response = sent.inspect_err(|_| self.server.forget())?;
-        Ok(response.map(|body| Either::Right(body.map_err(BoxError::from as fn(kube::Error) -> BoxError))))
+        let sent = self.http1.get_or_try_init(make).await?.clone().oneshot(request).await;
+        if let (Err(_), Some(server)) = (&sent, server) {
+            // The server may have changed: it is asked again which version it speaks.
+            server.forget();
+        }
+        Ok(sent?.map(|body| Either::Right(body.map_err(BoxError::from as fn(kube::Error) -> BoxError))))
     }
 }
 
@@ -248,12 +299,12 @@ impl StdError for ConnectError {
 }
 
 impl Server {
-    fn new(config: &Config, tls: Arc<ClientConfig>) -> kube::Result<Self> {
-        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    fn new(config: &Config, address: Uri, tls: Arc<ClientConfig>) -> kube::Result<Self> {
+        let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
         let name = config.tls_server_name.as_deref().unwrap_or(host).to_owned();
         let name = name.try_into().map_err(|e| kube::Error::Service(Box::new(e)))?;
         Ok(Self {
-            address: config.cluster_url.clone(),
+            address,
             name,
             tls: TlsConnector::from(tls),
             connect_timeout: config.connect_timeout,

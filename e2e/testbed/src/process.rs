@@ -61,6 +61,8 @@ pub struct Process {
     name: String,
     child: Child,
     log: PathBuf,
+    /// True until the reaper has been told of its end. Later, its id may be that of another process.
+    is_watched: bool,
 }
 
 impl Process {
@@ -77,7 +79,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {name} ({})", command.get_program().display()))?;
         reaper()?.send('+', child.id());
-        Ok(Self { name: name.into(), child, log })
+        Ok(Self { name: name.into(), child, log, is_watched: true })
     }
 
     /// Returns its name.
@@ -111,7 +113,7 @@ impl Process {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if let Ok(reaper) = reaper() {
+        if let (true, Ok(reaper)) = (std::mem::take(&mut self.is_watched), reaper()) {
             reaper.send('-', self.child.id());
         }
     }

@@ -182,10 +182,13 @@ pub(super) static PendingQuota: Entry = Entry {
 };
 
 pub(super) static QuotaNotGranted: Entry = Entry {
-    meaning: "Quota is being evaluated. The Go operator wrote this reason.",
+    meaning: "Quota is denied, or not granted yet. Cells of the Go operator report this reason.",
     effect: NEW_ONLY,
-    who: Who::Nobody,
-    steps: &[],
+    who: Who::Platform,
+    steps: &[
+        "See what the project claims: `kubectl --context PROJECT get resourceclaims -A -o yaml`.",
+        "Raise the project's budget. Or the tenant deletes or shrinks Workloads.",
+    ],
     seen_in: &[Seen::condition("Instance", "Ready")],
     alerts: &[],
     runbook: None,

@@ -67,7 +67,8 @@ impl Reconciler for WorkloadController {
             return self.report_unread(&project, &workload, now).await;
         }
         // The search reads the state of every watch of the manager, so a look at a working watch does without it.
-        let locations_fail = if project.locations.is_live() { None } else { self.failing(&project, now) };
+        let locations_fail =
+            if project.locations.is_live() { None } else { self.failing(&["locationbindings"], &project, now) };
         let locations_fail = locations_fail.map(|failing| failing.outline);
         let mut observed =
             Observed { locations_fail, ..observe(&project, &key.object, workload, &self.ctx.options.timing) };
@@ -90,15 +91,16 @@ impl Reconciler for WorkloadController {
 }
 
 impl WorkloadController {
-    /// Returns the failing watch among those that only this controller reads.
-    fn failing(&self, project: &ProjectCache, now: Now) -> Option<Failing> {
-        self.ctx.health.failing(&["locationbindings", "networks"], project.plane.name(), now.instant)
+    /// Returns the failing watch among those of these kinds.
+    fn failing(&self, kinds: &[&str], project: &ProjectCache, now: Now) -> Option<Failing> {
+        self.ctx.health.failing(kinds, project.plane.name(), now.instant)
     }
 
     /// Reports a watch that has never worked, after the grace period. When the watch works, it enqueues every key.
     async fn report_unread(&self, project: &ProjectCache, workload: &Workload, now: Now) -> Result<Next, Error> {
         let grace = self.ctx.options.timing.error_grace;
-        let Some(failing) = self.failing(project, now) else { return Ok(Next::After(grace)) };
+        let failing = self.failing(&["locationbindings", "networks"], project, now);
+        let Some(failing) = failing else { return Ok(Next::After(grace)) };
         let report = fan_out::unread(workload, &failing.outline, failing.lasted, &self.ctx.options.timing, now.time);
         if let Some(report) = report {
             send(&project.plane, &report, &self.ctx.metrics).await?;
