@@ -17,6 +17,9 @@ use crate::{
     timing::Timing,
 };
 
+/// Shortest pause between two looks at a deployment. Each of its Instances causes several events.
+const REST: Duration = Duration::from_millis(50);
+
 /// Creates a deployment's Instances, one step at a time, and reports its status.
 pub(super) struct DeploymentController {
     pub(super) caches: Arc<Caches>,
@@ -28,6 +31,10 @@ pub(super) struct DeploymentController {
 impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
     type Key = ObjectKey;
+
+    fn rest(&self, _: &ObjectKey) -> Duration {
+        REST
+    }
 
     fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
         now.on(self.caches.plane.connection().clock())

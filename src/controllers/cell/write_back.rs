@@ -47,6 +47,10 @@ impl Copies {
     }
 }
 
+/// Shortest pause between two writes of a copy. The first change is copied at once. Networks, quota and the provider then answer
+/// within a moment of each other, and one write shows what all of them said.
+const REST: Duration = Duration::from_millis(100);
+
 /// Copies each Instance to the hub, and deletes the copy of an Instance that does not exist.
 pub(super) struct WriteBackController {
     pub(super) caches: Arc<Caches>,
@@ -59,6 +63,10 @@ pub(super) struct WriteBackController {
 impl Reconciler for WriteBackController {
     const NAME: &'static str = "write-back";
     type Key = ObjectKey;
+
+    fn rest(&self, _: &ObjectKey) -> Duration {
+        REST
+    }
 
     fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
         now.on(self.caches.plane.connection().clock())
