@@ -5,9 +5,12 @@
 //! read. Its template is kept separately, once for all deployments that have it, including copies and their originals. The fields
 //! that a field manager has applied are shared in the same way. Index values, and facts that are read for many deployments at
 //! once, are kept decoded.
+//!
+//! The deployments that changed last are not packed yet: they are read several times, and most are replaced by their next version
+//! within a moment. To pack and unpack each version took a sixth of the processor time of a new deployment.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     ops::Deref,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -40,15 +43,17 @@ const COMMON: &[u8] = include_bytes!("deployment_common.json");
 /// For each field manager's entry, the set of fields if it is kept as text.
 type FieldSets = [Option<Arc<str>>];
 
-/// A packed deployment.
+/// Number of deployments that are not packed. Each takes some ten KiB.
+const OPEN: usize = 32;
+
+/// The deployments that are not packed, the oldest first.
+static RECENT: Mutex<VecDeque<(Weak<Mutex<Body>>, Arc<Template>)>> = Mutex::new(VecDeque::new());
+
+/// A deployment in a cache.
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub(crate) struct PackedDeployment {
-    /// The deployment without its shared parts, as compressed JSON.
-    text: Box<[u8]>,
-    /// Length of that JSON.
-    length: usize,
+    body: Arc<Mutex<Body>>,
     template: Arc<Template>,
-    fields: Arc<FieldSets>,
     /// The uid of its Workload, as the deployment names it.
     workload_uid: Arc<str>,
     city_code: Arc<str>,
@@ -64,8 +69,74 @@ pub(crate) struct PackedDeployment {
     propagated_digest: u64,
     /// The version at which that content last changed. 0 if unknown.
     written: u64,
-    /// The deployment itself, if the packed text does not decode to an equal one.
-    whole: Option<Box<WorkloadDeployment>>,
+}
+
+/// The deployment itself.
+enum Body {
+    /// It is one of the [`RECENT`] ones, or its text would not decode to an equal one.
+    Open(Shared<WorkloadDeployment>),
+    Packed(Packed),
+}
+
+/// A deployment without its shared parts.
+struct Packed {
+    /// Compressed JSON.
+    text: Box<[u8]>,
+    /// Length of that JSON.
+    length: usize,
+    fields: Arc<FieldSets>,
+}
+
+impl Packed {
+    /// Packs a deployment. `None` if it would not be unpacked to an equal one.
+    fn of(deployment: &WorkloadDeployment, template: &Template) -> Option<Self> {
+        let mut rest = deployment.clone();
+        rest.spec.template = Shared::default();
+        let fields = rest.metadata.managed_fields.iter_mut().flatten().map(|entry| {
+            let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
+            packed.0.as_str().map(|fields| share::<str>(fields.into()))
+        });
+        let fields = share::<FieldSets>(fields.collect());
+        let text = json(&rest);
+        let packed = lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into();
+        let packed = Self { text: packed, length: text.len(), fields };
+        (packed.unpack(template).as_ref() == Some(deployment)).then_some(packed)
+    }
+
+    fn unpack(&self, template: &Template) -> Option<WorkloadDeployment> {
+        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
+        let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
+        deployment.spec.template = template.open()?;
+        let entries = deployment.metadata.managed_fields.iter_mut().flatten();
+        for (entry, fields) in entries.zip(&*self.fields) {
+            if let Some(fields) = fields {
+                entry.fields_v1 = Some(FieldsV1(Value::String(fields.to_string())));
+            }
+        }
+        Some(deployment)
+    }
+}
+
+/// Adds a deployment to the [`RECENT`] ones, and packs the oldest.
+fn keep_open(body: &Arc<Mutex<Body>>, template: &Arc<Template>) {
+    let oldest = {
+        let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.push_back((Arc::downgrade(body), template.clone()));
+        if recent.len() > OPEN { recent.pop_front() } else { None }
+    };
+    // Most of them are gone: a newer version has replaced them.
+    if let Some((body, template)) = oldest.and_then(|(body, template)| Some((body.upgrade()?, template))) {
+        pack(&body, &template);
+    }
+}
+
+fn pack(body: &Mutex<Body>, template: &Template) {
+    let mut body = body.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Body::Open(deployment) = &*body
+        && let Some(packed) = Packed::of(deployment, template)
+    {
+        *body = Body::Packed(packed);
+    }
 }
 
 /// A template, kept once for all deployments that have it.
@@ -104,30 +175,13 @@ impl Template {
 }
 
 impl PackedDeployment {
-    /// Packs a deployment, and checks that it can be unpacked.
-    pub(crate) fn of(deployment: WorkloadDeployment) -> Self {
-        let mut packed = Self::pack(deployment.clone());
-        if packed.unpack().as_ref() != Some(&deployment) {
-            packed.whole = Some(Box::new(deployment));
-        }
-        packed
-    }
-
-    fn pack(mut deployment: WorkloadDeployment) -> Self {
-        let template = std::mem::take(&mut deployment.spec.template);
-        let template = Template::of(&template);
-        let fields = deployment.metadata.managed_fields.iter_mut().flatten().map(|entry| {
-            let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
-            packed.0.as_str().map(|fields| share::<str>(fields.into()))
-        });
-        let fields = share::<FieldSets>(fields.collect());
-        let text = json(&deployment);
+    /// Takes a deployment, which is packed after some others.
+    pub(crate) fn of(mut deployment: WorkloadDeployment) -> Self {
+        let of_spec = std::mem::take(&mut deployment.spec.template);
+        let template = Template::of(&of_spec);
         let propagated_digest = propagated_digest(&deployment, &template);
-        Self {
-            text: lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into(),
-            length: text.len(),
-            template,
-            fields,
+        deployment.spec.template = of_spec;
+        let packed = Self {
             workload_uid: share(deployment.spec.workload_ref.uid.as_str().into()),
             city_code: share::<str>(deployment.spec.city_code.as_str().into()),
             city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| share::<str>(city.as_str().into())),
@@ -138,34 +192,26 @@ impl PackedDeployment {
             wait: wait_of(&deployment).map(|wait| share(Arc::new(wait))),
             propagated_digest,
             written: 0,
-            whole: None,
-        }
+            body: Arc::new(Mutex::new(Body::Open(deployment.into()))),
+            template,
+        };
+        keep_open(&packed.body, &packed.template);
+        packed
     }
 
     /// Returns the deployment.
-    pub(crate) fn open(&self) -> WorkloadDeployment {
-        if let Some(whole) = &self.whole {
-            return (**whole).clone();
-        }
-        let Some(deployment) = self.unpack() else {
+    pub(crate) fn open(&self) -> Shared<WorkloadDeployment> {
+        let body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        let packed = match &*body {
+            Body::Open(deployment) => return deployment.clone(),
+            Body::Packed(packed) => packed,
+        };
+        let Some(deployment) = packed.unpack(&self.template) else {
             // This process decoded the text when it packed the deployment. With unreliable memory it must not decide anything.
             tracing::error!("a cached deployment cannot be decoded: the process exits");
             std::process::abort();
         };
-        deployment
-    }
-
-    fn unpack(&self) -> Option<WorkloadDeployment> {
-        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
-        let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
-        deployment.spec.template = self.template.open()?;
-        let entries = deployment.metadata.managed_fields.iter_mut().flatten();
-        for (entry, fields) in entries.zip(&*self.fields) {
-            if let Some(fields) = fields {
-                entry.fields_v1 = Some(FieldsV1(Value::String(fields.to_string())));
-            }
-        }
-        Some(deployment)
+        deployment.into()
     }
 
     /// Returns the references of its template.
@@ -233,10 +279,13 @@ impl PackedDeployment {
         };
     }
 
-    /// Returns the bytes that only this deployment uses, without the allocator's and the index's overhead.
+    /// Returns the bytes that only this deployment uses once it is packed, without the allocator's and the index's overhead.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
-        size_of::<Self>() + self.text.len()
+        pack(&self.body, &self.template);
+        let body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        let Body::Packed(packed) = &*body else { return usize::MAX };
+        size_of::<Self>() + size_of::<Mutex<Body>>() + packed.text.len()
     }
 }
 

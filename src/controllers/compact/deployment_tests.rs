@@ -90,13 +90,32 @@ fn packed_deployment_unpacks_to_an_equal_one() {
         WorkloadDeployment::new("bare", crate::api::compute::WorkloadDeploymentSpec::default());
     for of in [deployment("web-main-dfw", 1), deleting, without_book, bare] {
         let packed = PackedDeployment::of(of.clone());
-        assert_eq!(packed.open(), of);
+        assert_eq!(*packed.open(), of);
+        assert!(is_packed(&packed));
+        assert_eq!(*packed.open(), of);
         assert_eq!(packed.references(), references(&of.spec.template.spec));
         assert_eq!(packed.workload_uid(), of.spec.workload_ref.uid);
         assert_eq!(packed.city_code(), of.spec.city_code);
         assert_eq!(packed.is_deleting(), of.metadata.deletion_timestamp.is_some());
-        assert!(packed.whole.is_none());
     }
+}
+
+/// Packs a deployment now. False if it is kept open.
+fn is_packed(packed: &PackedDeployment) -> bool {
+    pack(&packed.body, &packed.template);
+    matches!(*packed.body.lock().unwrap(), Body::Packed(_))
+}
+
+#[test]
+fn deployment_is_packed_once_others_have_changed_after_it() {
+    let first = PackedDeployment::of(deployment("web-main-dfw", 1));
+    let is_open = || matches!(*first.body.lock().unwrap(), Body::Open(_));
+    // Other tests of this process add deployments too. So only the end is certain.
+    let later: Vec<_> = (0..OPEN).map(|n| PackedDeployment::of(deployment(&format!("web-{n}"), n))).collect();
+    assert!(!is_open() && later.len() == OPEN);
+    assert_eq!(*first.open(), deployment("web-main-dfw", 1));
+    assert!(!is_open(), "a read does not open it for good");
+    assert!(RECENT.lock().unwrap().len() <= OPEN);
 }
 
 /// One object that did not decode to an equal one ended the process in a loop.
@@ -104,14 +123,17 @@ fn packed_deployment_unpacks_to_an_equal_one() {
 fn packed_deployment_that_does_not_decode_is_kept_whole() {
     let mut of = deployment("web-main-dfw", 1);
     of.spec.template.spec.runtime.resources.instance_type = "another".into();
-    let mut packed = PackedDeployment::of(of.clone());
+    let template = Template::of(&of.spec.template);
+    let mut packed = Packed::of(&of, &template).unwrap();
     // The fraction of a second is not encoded, so it does not decode.
     let fraction = "2026-09-01T07:41:13.25Z".parse().unwrap();
     of.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fraction));
-    assert_eq!(PackedDeployment::of(of.clone()).open(), of);
+    let whole = PackedDeployment::of(of.clone());
+    assert!(!is_packed(&whole));
+    assert_eq!(*whole.open(), of);
     // Broken text does not decode either.
     packed.text = Box::from([0xff, 0, 0xff]);
-    assert_eq!(packed.unpack(), None);
+    assert_eq!(packed.unpack(&template), None);
 }
 
 #[test]
@@ -120,7 +142,12 @@ fn packed_deployments_share_template_and_field_sets() {
         [("a", 1), ("b", 1), ("a", 2)].map(|(name, template)| PackedDeployment::of(deployment(name, template)));
     assert!(Arc::ptr_eq(&one.template, &same.template));
     assert!(!Arc::ptr_eq(&one.template, &other.template));
-    let first = |packed: &PackedDeployment| packed.fields[0].clone().unwrap();
+    let first = |packed: &PackedDeployment| {
+        assert!(is_packed(packed));
+        let body = packed.body.lock().unwrap();
+        let Body::Packed(packed) = &*body else { unreachable!() };
+        packed.fields[0].clone().unwrap()
+    };
     assert!(Arc::ptr_eq(&first(&one), &first(&other)), "the same fields were applied");
 }
 

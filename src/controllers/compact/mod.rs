@@ -30,7 +30,7 @@ pub(crate) fn opened<R>(
 ) -> R {
     let Delta { namespace, name, old, new } = delta(change);
     let (old, new) = (old.map(PackedDeployment::open), new.map(PackedDeployment::open));
-    act(Delta { namespace, name, old: old.as_ref(), new: new.as_ref() })
+    act(Delta { namespace, name, old: old.as_deref(), new: new.as_deref() })
 }
 
 fn part<T: Serialize + PartialEq + Send + Sync + 'static>(part: Shared<T>) -> Shared<T> {

@@ -173,15 +173,14 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Workload, timing: 
         fan_out::networks(&workload).filter(is_there).cloned().collect()
     });
     let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
-    let deployments: Vec<Shared<WorkloadDeployment>> =
-        deployments.iter().map(|deployment| deployment.open().into()).collect();
+    let deployments: Vec<Shared<WorkloadDeployment>> = deployments.iter().map(|deployment| deployment.open()).collect();
     let beside = deployments.iter().filter(|own| own.metadata.namespace.as_deref() == Some(&*key.namespace));
     let own: BTreeMap<&str, &Shared<WorkloadDeployment>> =
         beside.filter_map(|own| Some((own.metadata.name.as_deref()?, own))).collect();
     let named = placement::names(&workload).into_iter().filter_map(|name| {
         let own = own.get(&*name).copied().cloned();
         // Another owner's object may have the name.
-        let deployment = own.or_else(|| project.deployment(&ObjectKey::new(&key.namespace, &name)).map(Into::into))?;
+        let deployment = own.or_else(|| project.deployment(&ObjectKey::new(&key.namespace, &name)))?;
         Some((name, deployment))
     });
     // A deletion needs every deployment that is deleted with the Workload.

@@ -19,7 +19,7 @@ use crate::{
     },
     io::store::ObjectKey,
     plan::{
-        Hub, Keeper, Kind, Known, NamespaceFacts, Object, ObjectVersion, Write,
+        Hub, Keeper, Kind, Known, NamespaceFacts, Object, ObjectVersion, Shared, Write,
         management::{
             collector::{
                 bindings::template_of,
@@ -76,8 +76,8 @@ impl<'a> Owners<'a> {
             let lives = projects.mirrored(&name, own, &key.namespace) == Mirrored::Lives;
             let has_original = projects.get(&name)?.deployments.contains(&ObjectKey::new(own, &key.name));
             let copy = copy.open();
-            let is_ours = lives && has_original && ownership::is_hub_copy_from(&copy, own) && stays(&copy);
-            is_ours.then(|| (name, vec![Action::Hub(relabel::end_grace(&copy))]))
+            let is_ours = lives && has_original && ownership::is_hub_copy_from(&copy, own) && stays(&*copy);
+            is_ours.then(|| (name, vec![Action::Hub(relabel::end_grace(&*copy))]))
         });
         returned.collect()
     }
@@ -107,7 +107,7 @@ impl<'a> Owners<'a> {
         };
         let copy = hub.copy(key)?;
         let is_ours = ownership::is_hub_copy_from(&copy, own) && copy.metadata.deletion_timestamp.is_none();
-        let item = is_ours.then(|| item(&copy))?;
+        let item = is_ours.then(|| item(&*copy))?;
         let since = copy.annotations().get(annotation::STRANDED_SINCE).and_then(|since| since.parse().ok());
         Some(Observed {
             rule: Rule::Copy,
@@ -162,13 +162,13 @@ impl<'a> Owners<'a> {
     }
 
     /// Returns our copies in the hub namespace of a project's namespace.
-    fn copies_of(&self, namespace: &str, own: &str) -> Vec<WorkloadDeployment> {
+    fn copies_of(&self, namespace: &str, own: &str) -> Vec<Shared<WorkloadDeployment>> {
         let copies = self.0.ctx.hub.copies.by_index(&namespace_index(namespace));
         copies.iter().map(|copy| copy.open()).filter(|copy| ownership::is_hub_copy_from(copy, own)).collect()
     }
 
     /// Reports copies that finalizers keep from being deleted for too long.
-    fn held_copies(&self, copies: &[WorkloadDeployment], now: Timestamp) -> Vec<Write<Hub>> {
+    fn held_copies(&self, copies: &[Shared<WorkloadDeployment>], now: Timestamp) -> Vec<Write<Hub>> {
         let patience = self.0.ctx.options.timing.deletion_patience;
         copies.iter().filter_map(|copy| report::copy_held(copy, patience, now)).collect()
     }
@@ -200,7 +200,7 @@ impl<'a> Owners<'a> {
         facts: &NamespaceFacts,
         version: &ObjectVersion,
         keeper: &Keeper,
-        copies: &[WorkloadDeployment],
+        copies: &[Shared<WorkloadDeployment>],
     ) -> Option<Observed> {
         let hub = &self.0.ctx.hub;
         let (project, own) = facts.upstream()?;
@@ -250,10 +250,16 @@ impl<'a> Owners<'a> {
     /// Returns the content of a hub namespace, except terminating objects. Of Instances, only the protected ones are listed: the
     /// hub's garbage collection deletes the others with their copies. A binding is deleted with its copy. A binding without its
     /// copy is deleted after the last copy, because it keeps Instances running (fact 14).
-    fn content(&self, namespace: &str, project: &ProjectName, own: &str, copies: &[WorkloadDeployment]) -> Vec<Item> {
+    fn content(
+        &self,
+        namespace: &str,
+        project: &ProjectName,
+        own: &str,
+        copies: &[Shared<WorkloadDeployment>],
+    ) -> Vec<Item> {
         let hub = &self.0.ctx.hub;
         let index = namespace_index(namespace);
-        let mut items: Vec<Item> = copies.iter().filter(|copy| stays(*copy)).map(item).collect();
+        let mut items: Vec<Item> = copies.iter().filter(|copy| stays(&***copy)).map(|copy| item(&**copy)).collect();
         for kind in SourceKind::ALL {
             for key in hub.companions(kind).keys_by_index(&index) {
                 let data_ref = DataRef { kind, name: key.name.to_string() };

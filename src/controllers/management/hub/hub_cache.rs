@@ -171,7 +171,7 @@ impl HubCache {
     }
 
     /// Returns the copy of a deployment.
-    pub(crate) fn copy(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
+    pub(crate) fn copy(&self, key: &ObjectKey) -> Option<Shared<WorkloadDeployment>> {
         self.copies.get(key).map(|copy| copy.open())
     }
 

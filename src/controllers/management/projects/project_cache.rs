@@ -26,7 +26,7 @@ use crate::{
         store::{ObjectKey, Store},
     },
     plan::{
-        self, NamespaceFacts,
+        self, NamespaceFacts, Shared,
         management::{referenced_data::resolve::Source, workload::placement},
         references::Reference,
     },
@@ -102,7 +102,7 @@ impl ProjectCache {
     }
 
     /// Returns a deployment.
-    pub(crate) fn deployment(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
+    pub(crate) fn deployment(&self, key: &ObjectKey) -> Option<Shared<WorkloadDeployment>> {
         self.deployments.get(key).map(|deployment| deployment.open())
     }
 

@@ -40,7 +40,7 @@ async fn copy_that_expects_an_unlisted_companion_is_found_before_the_list_is_mad
     let mut api = fixtures::deployment("ns-1", "api").value.unwrap().open();
     let expected = [(annotation::EXPECTED_REFERENCED_DATA.to_owned(), r#"["Secret/db"]"#.to_owned())];
     api.metadata.annotations = Some(expected.into());
-    let packed = Some(Arc::new(PackedDeployment::of(api)));
+    let packed = Some(Arc::new(PackedDeployment::of((*api).clone())));
     let key = ObjectKey::new("ns-1", "api");
     ctx.hub.copies.observe(Incoming { key, uid: "api".into(), version: 2, value: packed });
     let companion = ctx.companion(&Arc::new(ctx.watches(&tokio_util::sync::CancellationToken::new())));

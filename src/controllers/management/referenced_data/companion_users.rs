@@ -14,7 +14,7 @@ use crate::{
     controllers::compact::PackedDeployment,
     io::store::ObjectKey,
     plan::{
-        ObjectVersion, Shared,
+        ObjectVersion,
         management::{
             observed::{facts::CompanionFacts, phase},
             referenced_data::{
@@ -58,7 +58,7 @@ impl ResolvedKey<'_> {
             let name = entry.deployment();
             users.entry(name.to_owned()).or_insert_with(|| User {
                 copy: self.hub_copy(name),
-                deployment: self.project.deployment(&ObjectKey::new(self.namespace, name)).map(Shared::from),
+                deployment: self.project.deployment(&ObjectKey::new(self.namespace, name)),
                 ..User::default()
             });
         }
