@@ -5,7 +5,10 @@ use std::{path::Path, process::ExitCode};
 use compute_operator::{
     api::{crds, reason},
     config::{Command, Config, Flags, Invalid, LogFormat, Migration},
-    io::clients::{self, Connection, Source},
+    io::{
+        clients::Connection,
+        credentials::{self, Source},
+    },
     manager::{self, Failure},
     migration,
 };
@@ -81,6 +84,7 @@ fn run(config: Config) -> ExitCode {
         });
         Box::pin(manager::run(config, stop)).await
     });
+    runtime.shutdown_background(); // a credential plugin that hangs would keep the process
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(error)) => bad_config(&error),
@@ -97,7 +101,7 @@ fn migration_status(hub: &Source) -> ExitCode {
         Err(error) => return bad_config(&format!("cannot start: {error}")),
     };
     let read = runtime.block_on(async {
-        let hub = Connection::new(clients::load(hub)?)?;
+        let hub = Connection::new(credentials::load(hub)?)?;
         migration::status(&hub).await.map_err(|e| e.to_string())
     });
     match read {

@@ -19,7 +19,8 @@ use crate::{
         management::{self, ManagementControllers},
     },
     io::{
-        clients::{self, Connection, Credentials, Projects, Source},
+        clients::{Connection, Projects},
+        credentials::{self, Credentials, Source},
         health::Health,
         leadership::Leadership,
         lease::{self, Candidate},
@@ -293,7 +294,7 @@ impl Loader<'_> {
     /// Reads a kubeconfig for servers of this kind, and reads it again whenever its files change. Each read reports the end of
     /// its client certificate and of its token, if it has one. An unusable change is reported on `/readyz` and as a metric.
     fn load(self, source: &Source, host: Host) -> Result<Credentials, Failure> {
-        let credentials = clients::load(source).map_err(Failure::Config)?;
+        let credentials = credentials::load(source).map_err(Failure::Config)?;
         let metrics = self.metrics.clone();
         let report_expiry = move |credentials: &Credentials| {
             if let Some(until) = credentials.good_until() {

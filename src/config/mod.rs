@@ -10,7 +10,7 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 use tracing_subscriber::filter::Targets;
 
 use crate::{
-    io::{clients::Source, server::Files},
+    io::{credentials::Source, server::Files},
     plan::{
         cell::claim::{Names, UNNAMED},
         management::{

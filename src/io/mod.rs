@@ -7,6 +7,7 @@ pub mod clients;
 pub mod clock;
 mod condensed;
 mod confidential;
+pub mod credentials;
 pub mod feed;
 pub mod health;
 pub mod leadership;

@@ -42,10 +42,12 @@ pub(super) fn may_have_ended(error: &kube::Error) -> bool {
 
 /// True if the server ended a TLS connection with this.
 fn is_alert(cause: &(dyn StdError + 'static)) -> bool {
-    // rustls passes its errors on inside those of IO, which are not among the causes.
-    let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    matches!(inner, Some(rustls::Error::AlertReceived(_)))
+    // rustls passes its errors on inside those of IO, which are not among the causes. Of these, h2 keeps only the text.
+    let Some(inner) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) else { return false };
+    match inner.downcast_ref::<rustls::Error>() {
+        Some(error) => matches!(error, rustls::Error::AlertReceived(_)),
+        None => inner.to_string().starts_with("received fatal alert"),
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +82,7 @@ mod tests {
             (api(401, "Unauthorized"), true),
             (api(403, r#"pods is forbidden: User "system:anonymous" cannot list resource"#), true),
             (api(403, r#"pods is forbidden: User "manager" cannot list resource"#), false),
+            (kube::Error::Service(io::Error::other(alert.to_string()).into()), true),
             (io(alert), true),
             (io(rustls::Error::DecryptError), false),
             (kube::Error::Service(io::Error::from(io::ErrorKind::ConnectionRefused).into()), false),

@@ -61,7 +61,8 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 32 << 20;
 
 /// What one set of credentials brings to a client: TLS settings, and the header that it adds. Clients that share it resume each
-/// other's TLS sessions, and a plugin runs once for all of them.
+/// other's TLS sessions, and a plugin runs once for all of them. Only for a client certificate over HTTP/1.1 it runs once more for
+/// each client.
 #[derive(Clone)]
 pub(super) struct Access {
     tls: Arc<ClientConfig>,

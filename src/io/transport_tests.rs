@@ -24,7 +24,7 @@ use tokio_rustls::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::io::clients::{Connection, Credentials};
+use crate::io::{clients::Connection, credentials::Credentials};
 
 /// Longest time of a test that would wait forever if it fails.
 const PATIENCE: Duration = Duration::from_secs(30);

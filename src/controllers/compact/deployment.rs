@@ -18,7 +18,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
@@ -54,12 +54,7 @@ static RECENT: Mutex<VecDeque<(Weak<Mutex<Body>>, Arc<Template>)>> = Mutex::new(
 pub(crate) struct PackedDeployment {
     body: Arc<Mutex<Body>>,
     template: Arc<Template>,
-    /// The uid of its Workload, as the deployment names it.
-    workload_uid: Arc<str>,
-    city_code: Arc<str>,
-    city_label: Option<Arc<str>>,
-    /// The companions that it expects.
-    expected: Arc<[DataRef]>,
+    facts: Arc<Facts>,
     deleting: bool,
     original: bool,
     waiting: bool,
@@ -69,6 +64,17 @@ pub(crate) struct PackedDeployment {
     propagated_digest: u64,
     /// The version at which that content last changed. 0 if unknown.
     written: u64,
+}
+
+/// Facts that the deployments of a Workload in a city have in common.
+#[derive(PartialEq, Serialize)]
+struct Facts {
+    /// The uid of the Workload, as the deployment names it.
+    workload_uid: Box<str>,
+    city_code: Box<str>,
+    city_label: Option<Box<str>>,
+    /// The companions that it expects.
+    expected: Box<[DataRef]>,
 }
 
 /// The deployment itself.
@@ -140,19 +146,28 @@ fn pack(body: &Mutex<Body>, template: &Template) {
 }
 
 /// A template, kept once for all deployments that have it.
-#[derive(Serialize)]
 struct Template {
-    json: Box<str>,
-    #[serde(skip)]
+    /// Compressed JSON.
+    text: Box<[u8]>,
+    /// Length of that JSON.
+    length: usize,
+    /// Digest of that JSON.
+    digest: u64,
     references: Box<[Reference]>,
     /// The decoded template while it is in use: several deployments of a Workload are often reconciled together.
-    #[serde(skip)]
     open: Mutex<Weak<InstanceTemplateSpec>>,
 }
 
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
-        self.json == other.json
+        self.text == other.text
+    }
+}
+
+/// Its digest identifies a template among those in use.
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.digest.serialize(serializer)
     }
 }
 
@@ -160,7 +175,11 @@ impl Template {
     /// Returns the shared template.
     fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
         let references = references(&template.spec).into();
-        share(Arc::new(Self { json: json(template).into(), references, open: Mutex::default() }))
+        let json = json(template);
+        let mut hasher = DefaultHasher::new();
+        json.hash(&mut hasher);
+        let (digest, text) = (hasher.finish(), lz4_flex::block::compress_with_dict(json.as_bytes(), COMMON).into());
+        share(Arc::new(Self { text, length: json.len(), digest, references, open: Mutex::default() }))
     }
 
     fn open(&self) -> Option<Shared<InstanceTemplateSpec>> {
@@ -168,7 +187,8 @@ impl Template {
         if let Some(template) = open.upgrade() {
             return Some(template.into());
         }
-        let template: Shared<InstanceTemplateSpec> = serde_json::from_str(&self.json).ok()?;
+        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
+        let template: Shared<InstanceTemplateSpec> = serde_json::from_slice(&text).ok()?;
         *open = template.downgrade();
         Some(template)
     }
@@ -182,10 +202,12 @@ impl PackedDeployment {
         let propagated_digest = propagated_digest(&deployment, &template);
         deployment.spec.template = of_spec;
         let packed = Self {
-            workload_uid: share(deployment.spec.workload_ref.uid.as_str().into()),
-            city_code: share::<str>(deployment.spec.city_code.as_str().into()),
-            city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| share::<str>(city.as_str().into())),
-            expected: share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
+            facts: share(Arc::new(Facts {
+                workload_uid: deployment.spec.workload_ref.uid.as_str().into(),
+                city_code: deployment.spec.city_code.as_str().into(),
+                city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| city.as_str().into()),
+                expected: annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into(),
+            })),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
             waiting: deployment.annotations().contains_key(annotation::STRANDED_SINCE),
@@ -221,27 +243,27 @@ impl PackedDeployment {
 
     /// Returns the uid of its Workload, as the deployment names it.
     pub(crate) fn workload_uid(&self) -> &str {
-        &self.workload_uid
+        &self.facts.workload_uid
     }
 
     /// Returns its city code in the spec.
     pub(crate) fn city_code(&self) -> &str {
-        &self.city_code
+        &self.facts.city_code
     }
 
     /// Returns its city label, which policies select by.
     pub(crate) fn city_label(&self) -> Option<&str> {
-        self.city_label.as_deref()
+        self.facts.city_label.as_deref()
     }
 
     /// Returns the companions that it expects.
     pub(crate) fn expected(&self) -> &[DataRef] {
-        &self.expected
+        &self.facts.expected
     }
 
     /// True if it expects this companion.
     pub(crate) fn expects(&self, data_ref: &DataRef) -> bool {
-        self.expected.contains(data_ref)
+        self.facts.expected.contains(data_ref)
     }
 
     /// True if it is terminating.
@@ -332,7 +354,7 @@ fn propagated_digest(deployment: &WorkloadDeployment, template: &Template) -> u6
         json(&map.iter().filter(|(key, _)| !key.contains(".karmada.io")).collect::<BTreeMap<_, _>>())
     };
     let mut hasher = DefaultHasher::new();
-    (&*template.json, json(&deployment.spec), others(deployment.labels()), others(deployment.annotations()))
+    (template.digest, json(&deployment.spec), others(deployment.labels()), others(deployment.annotations()))
         .hash(&mut hasher);
     hasher.finish()
 }

@@ -112,7 +112,10 @@ fn deployment_is_packed_once_others_have_changed_after_it() {
     let is_open = || matches!(*first.body.lock().unwrap(), Body::Open(_));
     // Other tests of this process add deployments too. So only the end is certain.
     let later: Vec<_> = (0..OPEN).map(|n| PackedDeployment::of(deployment(&format!("web-{n}"), n))).collect();
-    assert!(!is_open() && later.len() == OPEN);
+    // One of them may have taken it from the list, and pack it just now.
+    while is_open() && later.len() == OPEN {
+        std::thread::yield_now();
+    }
     assert_eq!(*first.open(), deployment("web-main-dfw", 1));
     assert!(!is_open(), "a read does not open it for good");
     assert!(RECENT.lock().unwrap().len() <= OPEN);

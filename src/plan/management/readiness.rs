@@ -99,13 +99,10 @@ impl Readiness {
         Self { actor: Actor::Platform, ..self }
     }
 
-    /// Returns the worst of several, each with the name of its object. It is complete if all are. Of equal ranks, an unknown state is
-    /// worse: nobody can tell how bad it is.
+    /// Returns the worst of several, each with the name of its object. It is complete if all are.
     pub(super) fn worst(all: impl IntoIterator<Item = (String, Self)>) -> Self {
         let incomplete = all.into_iter().filter(|(_, one)| one.status != ConditionStatus::True);
-        let worst = incomplete.max_by_key(|(name, one)| {
-            (one.reason.rank(), one.status == ConditionStatus::Unknown, Reverse(name.clone()))
-        });
+        let worst = incomplete.max_by_key(|(name, one)| (one.reason.rank(), Reverse(name.clone())));
         worst.map_or_else(Self::complete, |(name, one)| Self { missing: format!("{name}: {}", one.missing), ..one })
     }
 

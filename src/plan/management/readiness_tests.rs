@@ -316,15 +316,3 @@ fn worst_cause_is_reported_with_the_name_of_its_object() {
     assert_eq!((worst.reason, &*worst.missing), (Reason::SourceNotFound, "c: no Secret db"));
     assert_eq!(Readiness::worst(all().into_iter().take(1)), Readiness::complete());
 }
-
-/// A Workload with a closed city and a city behind an outage named the one or the other, by their names alone.
-#[test]
-fn unknown_state_is_worse_than_a_cause_of_equal_rank() {
-    let closed = Readiness::incomplete(Verdict::no(Reason::NoMatchingLocations, "no open city"));
-    let away = Readiness::incomplete(Verdict::unknown(Reason::HubUnavailable, "it does not answer"));
-    assert_eq!(closed.reason.rank(), away.reason.rank());
-    for names in [["a", "b"], ["b", "a"]] {
-        let all = names.map(str::to_owned).into_iter().zip([closed.clone(), away.clone()]);
-        assert_eq!(Readiness::worst(all).reason, Reason::HubUnavailable, "{names:?}");
-    }
-}

@@ -127,9 +127,9 @@ fn deployment_is_marked_before_any_write_to_the_hub() {
         })
         .collect();
     let of_project = "project WorkloadDeployment shop/wd";
-    let marked = [of_project, "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"];
+    let marked = [of_project, "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd", of_project];
     assert_eq!(shown[0], "project Namespace shop", "a live read of what the hub namespace mirrors");
-    assert_eq!(shown[1..], marked, "the mark comes first");
+    assert_eq!(shown[1..], marked, "the mark comes first, and the first status last");
 }
 
 /// Each new deployment got two statuses within a moment. The first one only said that nothing was known yet.
@@ -153,8 +153,11 @@ fn first_status_waits_for_the_report_of_the_city() {
         let reports = |step: &&Step<Project, Hub>| matches!(step, Step::Local(write) if write.reports());
         (plan.steps.iter().filter(reports).count(), plan.next)
     };
-    let without_a_copy = observed(&new, Some("n1"), Some(namespace()), None);
-    assert_eq!(after(&without_a_copy, 60_000), (0, Next::After(Duration::from_secs(2))), "this plan creates it");
+    let mut created = new.clone();
+    created.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    let without_a_copy = observed(&created, Some("n1"), Some(namespace()), None);
+    assert_eq!(after(&without_a_copy, 4_000), (0, Next::After(Duration::from_secs(16))), "this plan creates it");
+    assert_eq!(after(&without_a_copy, 20_000).0, 1, "no plan has created it");
     let silent = observed(&new, Some("n1"), Some(namespace()), Some(copy));
     assert_eq!(after(&silent, 0), (0, Next::After(Duration::from_secs(2))));
     assert_eq!(after(&silent, 1_900), (0, Next::After(Duration::from_millis(100))));

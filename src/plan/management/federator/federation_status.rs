@@ -36,6 +36,9 @@ pub(super) const CONTROLLER: &str = "workload-deployment-federator";
 /// city reports within it, one write shows everything. Creation times are in whole seconds, so that it is one second at least.
 const FIRST_STATUS_AFTER: Duration = Duration::from_secs(2);
 
+/// Longest such time, after the creation of the deployment, if its copy cannot be seen. It may wait for its turn to be copied.
+const FIRST_STATUS_WITHOUT_A_COPY_AFTER: Duration = Duration::from_secs(20);
+
 /// Returns the reason that blocks a deployment's delivery. `None` if nothing blocks it.
 pub(super) fn blocker(
     deployment: &WorkloadDeployment,
@@ -155,9 +158,12 @@ pub(super) fn plan(
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard, overdue.nowhere);
-    // Without a copy, this plan creates it.
-    let age = copy.map_or(Some(Duration::ZERO), |copy| age(copy, now));
-    let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending, age };
+    // Without a copy, this plan creates it, unless the copy is hidden or refused.
+    let early = match copy {
+        Some(copy) => left_of(FIRST_STATUS_AFTER, copy, now),
+        None => left_of(FIRST_STATUS_WITHOUT_A_COPY_AFTER, deployment, now),
+    };
+    let own = Own { federated, of_data, unheard, last_delivery, silent, is_pending: overdue.is_pending, early };
     update((deployment, report), own, grace, now)
 }
 
@@ -242,7 +248,7 @@ pub(super) fn say(
         last_delivery,
         silent: false,
         is_pending: false,
-        age: None,
+        early: None,
     };
     update((deployment, report), own, grace, now)
 }
@@ -266,7 +272,7 @@ pub(super) fn first(
         last_delivery: None,
         silent: true,
         is_pending: true,
-        age: age(deployment, now),
+        early: left_of(FIRST_STATUS_AFTER, deployment, now),
     };
     update((deployment, report), own, grace, now)
 }
@@ -283,8 +289,8 @@ struct Own {
     silent: bool,
     /// True if Karmada has not got to it yet.
     is_pending: bool,
-    /// Time since the copy was created, for the wait before the first status. `None` if there is no reason to wait.
-    age: Option<Duration>,
+    /// Time until a first status without news is due. `None` if it is due now.
+    early: Option<Duration>,
 }
 
 fn update(
@@ -344,12 +350,13 @@ fn too_early(deployment: &WorkloadDeployment, report: CellReport<'_>, own: &Own)
     if !is_new || has_trouble || report.present().is_some() {
         return None;
     }
-    FIRST_STATUS_AFTER.checked_sub(own.age?).filter(|left| !left.is_zero())
+    own.early
 }
 
-/// Returns the time since an object was created. `None` if the clocks disagree about it.
-fn age(of: &WorkloadDeployment, now: Timestamp) -> Option<Duration> {
-    Duration::try_from(now.duration_since(of.metadata.creation_timestamp.as_ref()?.0)).ok()
+/// Returns the time that is left of this time after the creation of an object. `None` if it has passed, or if the clocks disagree.
+fn left_of(limit: Duration, of: &WorkloadDeployment, now: Timestamp) -> Option<Duration> {
+    let age = Duration::try_from(now.duration_since(of.metadata.creation_timestamp.as_ref()?.0)).ok()?;
+    limit.checked_sub(age).filter(|left| !left.is_zero())
 }
 
 /// True if the state of the data is worth an Event: a source cannot be copied, for a new reason.
