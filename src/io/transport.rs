@@ -9,9 +9,7 @@
 use std::{
     error::Error as StdError,
     fmt, io,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -126,34 +124,36 @@ pub(super) fn client(
     let namespace = config.default_namespace.clone();
     let direct = if proxy.is_none() && address.scheme_str() == Some("https") {
         let server = Arc::new(Server::new(&config, address.clone(), access.tls.clone())?);
+        let to = server.clone();
         let http2 = ServiceBuilder::new()
             .layer(BaseUriLayer::new(address.clone()))
             .option_layer(access.auth.as_deref())
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
-            .service(Http2(server.clone()));
+            .service_fn(move |request| send(to.clone(), request));
         Some(Direct { server, http2 })
     } else {
         None
     };
-    let transport = Transport { direct, http1: Arc::default(), address, proxy, config, access: access.clone() };
-    Ok(ClientBuilder::new(transport, namespace).with_layer(observer).build())
+    let transport =
+        Arc::new(Transport { direct, http1: OnceCell::new(), address, proxy, config, access: access.clone() });
+    let sends = tower::service_fn(move |request| transport.clone().send(request));
+    Ok(ClientBuilder::new(sends, namespace).with_layer(observer).build())
 }
 
 /// The way to a server that may speak HTTP/2.
-#[derive(Clone)]
 struct Direct<S> {
     server: Arc<Server>,
-    /// Adds the address and the credentials to a request, and sends it over [`Http2`].
+    /// Adds the address and the credentials to a request, and [sends](send) it.
     http2: S,
 }
 
 /// Sends requests in the version of HTTP that the server chooses for a connection.
-#[derive(Clone)]
 struct Transport<S> {
+    /// `None` if only HTTP/1.1 is possible.
     direct: Option<Direct<S>>,
     /// kube's client, from the first request on that needs it.
-    http1: Arc<OnceCell<OldClient>>,
+    http1: OnceCell<OldClient>,
     address: Uri,
     proxy: Option<Uri>,
     /// The other settings.
@@ -166,14 +166,13 @@ type OldClient = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
 impl<S> Transport<S>
 where
-    S: Service<Request<Body>, Response = Response<Answer>, Error = BoxError>,
+    S: Service<Request<Body>, Response = Response<Answer>, Error = BoxError> + Clone,
 {
-    async fn send(self, request: Request<Body>) -> Result<Response<Either<Answer, OldAnswer>>, BoxError> {
-        let server = self.direct.as_ref().map(|direct| direct.server.clone());
-        if let Some(direct) = self.direct
+    async fn send(self: Arc<Self>, request: Request<Body>) -> Result<Response<Either<Answer, OldAnswer>>, BoxError> {
+        if let Some(direct) = &self.direct
             && direct.server.connection().await?.is_some()
         {
-            return Ok(direct.http2.oneshot(request).await?.map(Either::Left));
+            return Ok(direct.http2.clone().oneshot(request).await?.map(Either::Left));
         }
         let make = async || {
             let mut config = without_plugin(&self.config, self.access.gives_token);
@@ -189,29 +188,11 @@ where
             Ok::<_, BoxError>(BoxCloneSyncService::new(ServiceBuilder::new().option_layer(auth).service(sends)))
         };
         let sent = self.http1.get_or_try_init(make).await?.clone().oneshot(request).await;
-        if let (Err(_), Some(server)) = (&sent, server) {
+        if let (Err(_), Some(direct)) = (&sent, &self.direct) {
             // The server may have changed: it is asked again which version it speaks.
-            server.forget();
+            direct.server.forget();
         }
         Ok(sent?.map(|body| Either::Right(body.map_err(BoxError::from as fn(kube::Error) -> BoxError))))
-    }
-}
-
-impl<S> Service<Request<Body>> for Transport<S>
-where
-    S: Service<Request<Body>, Response = Response<Answer>, Error = BoxError> + Clone + Send + 'static,
-    S::Future: Send,
-{
-    type Response = Response<Either<Answer, OldAnswer>>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.clone().send(request))
     }
 }
 
@@ -221,38 +202,19 @@ type Answer = MapErr<Incoming, fn(hyper::Error) -> BoxError>;
 type OldAnswer = MapErr<Body, fn(kube::Error) -> BoxError>;
 
 /// Sends a request over the connection of a server.
-#[derive(Clone)]
-struct Http2(Arc<Server>);
-
-impl Http2 {
-    async fn send(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
-        let mut is_repeated = false;
-        loop {
-            let Some(mut http2) = self.0.connection().await? else { return Err(NoHttp2.into()) };
-            let mut error = match http2.try_send_request(request).await {
-                Ok(response) => return Ok(response.map(|body| body.map_err(unexpected_end as fn(_) -> _))),
-                Err(error) => error,
-            };
-            match error.take_message() {
-                // The connection has ended, and nothing was sent.
-                Some(unsent) if !is_repeated => (request, is_repeated) = (unsent, true),
-                _ => return Err(error.into_error().into()),
-            }
+async fn send(server: Arc<Server>, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
+    let mut is_repeated = false;
+    loop {
+        let Some(mut http2) = server.connection().await? else { return Err(NoHttp2.into()) };
+        let mut error = match http2.try_send_request(request).await {
+            Ok(response) => return Ok(response.map(|body| body.map_err(unexpected_end as fn(_) -> _))),
+            Err(error) => error,
+        };
+        match error.take_message() {
+            // The connection has ended, and nothing was sent.
+            Some(unsent) if !is_repeated => (request, is_repeated) = (unsent, true),
+            _ => return Err(error.into_error().into()),
         }
-    }
-}
-
-impl Service<Request<Body>> for Http2 {
-    type Response = Response<Answer>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.clone().send(request))
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     facts::{Facts, NO_HUB},
-    judge::{Broken, Trace, Way, not_ready, open_gates},
+    judge::{Broken, Trace, Way, is_met, not_ready, shut_gates},
     text,
 };
 use crate::{
@@ -123,8 +123,11 @@ pub struct InstanceTrace {
     pub hidden: Option<String>,
     /// Its conditions in the project.
     pub conditions: Vec<Row>,
-    /// The gates that it still has.
+    /// The gates that it still has. All of them open together.
     pub gates: Vec<String>,
+    /// Those of them that it does not wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub met_gates: Vec<String>,
     /// The Instance on each control plane.
     pub places: Vec<Place>,
     /// The way of its deployment.
@@ -168,7 +171,10 @@ impl InstanceTrace {
             broken: found.and_then(|_| not_ready(conditions, &[condition::READY], None)),
             hidden,
             conditions: rows.collect(),
-            gates: found.map(open_gates).unwrap_or_default(),
+            met_gates: found.map_or_else(Vec::new, |instance| {
+                shut_gates(instance).into_iter().filter(|gate| is_met(instance, gate)).collect()
+            }),
+            gates: found.map(shut_gates).unwrap_or_default(),
             places: planes.into_iter().chain(cells).map(|(plane, seen)| Place::of(plane, seen)).collect(),
             way: trace.ways.into_iter().next(),
         }
@@ -211,8 +217,13 @@ impl InstanceTrace {
             let _ = write!(text, "\n{}", screen.table(&rows));
         }
         if self.hidden.is_none() {
-            let gates = if self.gates.is_empty() { "none".to_owned() } else { self.gates.join(", ") };
-            let _ = writeln!(text, "\nGates that are shut: {gates}");
+            let waits = |gate: &&String| !self.met_gates.contains(gate);
+            let waits: Vec<&str> = self.gates.iter().filter(waits).map(String::as_str).collect();
+            let mut gates = if waits.is_empty() { "none".to_owned() } else { waits.join(", ") };
+            if !self.met_gates.is_empty() {
+                let _ = write!(gates, " (met: {})", self.met_gates.join(", "));
+            }
+            let _ = writeln!(text, "\nGates that it waits for: {gates}");
         }
         let width = self.places.iter().map(|place| place.plane.chars().count()).max().unwrap_or(0);
         text.push('\n');

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use compute_operator::{
     api::{
         compute::{Condition, ConditionStatus, Instance, WorkloadDeployment},
-        meta::condition,
+        meta::{condition, gate},
         names::{self, CityCode},
         reason::{Class, Reason, Who},
         user_list::UserName,
@@ -505,11 +505,13 @@ fn reported(of_cell: &WorkloadDeployment) -> String {
 
 fn gates(deployment: &Deployment) -> (bool, String) {
     let Some(instances) = deployment.instances.found() else { return (true, "not visible".to_owned()) };
-    let shut: Vec<&Instance> = instances.iter().filter(|instance| !open_gates(instance).is_empty()).collect();
+    let shut: Vec<&Instance> = instances.iter().filter(|instance| !shut_gates(instance).is_empty()).collect();
     match shut.first() {
         None => (false, "open".to_owned()),
         Some(first) => {
-            let names = open_gates(first).join(", ");
+            // All gates open together, once none of them waits.
+            let (met, unmet): (Vec<_>, Vec<_>) = shut_gates(first).into_iter().partition(|gate| is_met(first, gate));
+            let names = if unmet.is_empty() { met } else { unmet }.join(", ");
             (false, format!("{} of {} Instances wait for {names}", shut.len(), instances.len()))
         }
     }
@@ -518,7 +520,7 @@ fn gates(deployment: &Deployment) -> (bool, String) {
 /// Returns what the provider says of the first Instance that passed its gates and does not run. A reason of the provider's own has no
 /// rank among ours, so no other link shows it.
 fn provider_words(instances: &[Instance]) -> Option<String> {
-    let waits = |instance: &&Instance| open_gates(instance).is_empty() && !is_available(instance);
+    let waits = |instance: &&Instance| shut_gates(instance).is_empty() && !is_available(instance);
     let instance = instances.iter().find(waits)?;
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let types = [condition::AVAILABLE, condition::PROGRAMMED];
@@ -533,8 +535,19 @@ fn is_available(instance: &Instance) -> bool {
     find(conditions, condition::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
+/// True if the condition of a gate is true, so that the Instance waits for another one.
+pub fn is_met(instance: &Instance, gate: &str) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let type_ = match gate {
+        gate::QUOTA => condition::QUOTA_GRANTED,
+        gate::REFERENCED_DATA => condition::REFERENCED_DATA_READY,
+        _ => return false,
+    };
+    find(conditions, type_).is_some_and(|condition| condition.status == ConditionStatus::True)
+}
+
 /// Returns the gates that an Instance still has.
-pub fn open_gates(instance: &Instance) -> Vec<String> {
+pub fn shut_gates(instance: &Instance) -> Vec<String> {
     let gates = instance.spec.controller.iter().flat_map(|controller| &controller.scheduling_gates);
     gates.map(|gate| gate.name.clone()).collect()
 }

@@ -158,9 +158,12 @@ fn trace_of_an_instance_has_its_conditions_its_gates_and_its_planes() {
             "lastTransitionTime": "2026-01-01T11:53:50Z",
         })
     };
-    let conditions =
-        json!([condition("Ready", "False", "QuotaExceeded"), condition("QuotaGranted", "False", "QuotaExceeded")]);
-    let gates = json!([{ "name": "Quota" }]);
+    let conditions = json!([
+        condition("Ready", "False", "QuotaExceeded"),
+        condition("QuotaGranted", "False", "QuotaExceeded"),
+        condition("ReferencedDataReady", "True", "Ready"),
+    ]);
+    let gates = json!([{ "name": "Quota" }, { "name": "ReferencedData" }]);
     let on_cell =
         json!([condition("Ready", "False", "QuotaExceeded"), condition("WrittenBack", "False", "HubRefused")]);
     let facts: InstanceFacts = serde_json::from_value(json!({
@@ -179,11 +182,12 @@ fn trace_of_an_instance_has_its_conditions_its_gates_and_its_planes() {
 Instance demo/hello-edge-ord-0 · project shop · NOT READY for 6m10s
 Waits for the PLATFORM: QuotaExceeded.
 
-CONDITION     STATUS  REASON         WHO ACTS  SINCE  MESSAGE
-Ready         False   QuotaExceeded  platform  6m10s  the message
-QuotaGranted  False   QuotaExceeded  platform  6m10s  the message
+CONDITION            STATUS  REASON         WHO ACTS  SINCE  MESSAGE
+Ready                False   QuotaExceeded  platform  6m10s  the message
+QuotaGranted         False   QuotaExceeded  platform  6m10s  the message
+ReferencedDataReady  True    Ready          –         6m10s  the message
 
-Gates that are shut: Quota
+Gates that it waits for: Quota (met: ReferencedData)
 
 ✖ project   Ready=False QuotaExceeded
 ✖ hub       does not exist

@@ -156,7 +156,10 @@ async fn serving(start: impl Fn() -> Result<Process>, port: u16) -> Result<Proce
     let mut process = start()?;
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
         if Instant::now() > deadline {
-            bail!("{} does not serve after {START_TIMEOUT:?}:\n{}", process.name(), process.tail());
+            let (name, tail) = (process.name(), process.tail());
+            // Each webhook server and each aggregated API server watches its certificates, which takes an inotify instance.
+            let lacks = if tail.contains("too many open files") { ": raise fs.inotify.max_user_instances" } else { "" };
+            bail!("{name} does not serve after {START_TIMEOUT:?}{lacks}:\n{tail}");
         }
         if process.exit_code().is_some() {
             process = start()?;
