@@ -14,7 +14,10 @@ use kube::{
 };
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
+use tokio::{
+    task::{JoinError, JoinHandle},
+    time::Instant,
+};
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +37,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(10);
 const PLUGIN_PAUSE: Duration = Duration::from_mins(1);
 /// The same after many of them.
 const LONGEST_PLUGIN_PAUSE: Duration = Duration::from_mins(5);
-/// Longest run of a plugin when a kubeconfig is reloaded.
+/// Longest run of a plugin that counts as work in progress.
 const PLUGIN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The server and credentials of a kubeconfig, as last loaded. All connections made of it share it. After a reload, each
@@ -82,11 +85,11 @@ impl Asked {
         Self { at: Instant::now(), pause: PLUGIN_PAUSE }
     }
 
-    /// Returns the run after this one, at this moment.
+    /// Returns the run after this one, which has just given another credential.
     fn again(self) -> Self {
         let was_refused = self.at.elapsed() < LONGEST_PLUGIN_PAUSE * 2;
-        let pause = if was_refused { (self.pause * 2).min(LONGEST_PLUGIN_PAUSE) } else { PLUGIN_PAUSE };
-        Self { pause, ..Self::first() }
+        let pause = if was_refused { self.pause * 2 } else { PLUGIN_PAUSE };
+        Self { pause: pause.clamp(PLUGIN_PAUSE, LONGEST_PLUGIN_PAUSE), ..Self::first() }
     }
 }
 
@@ -171,25 +174,33 @@ impl Credentials {
         };
         let Some(asked) = due else { return };
         let credentials = self.clone();
-        tokio::task::spawn_blocking(move || {
-            credentials.renew_access();
-            credentials.0.write().unwrap_or_else(PoisonError::into_inner).asked = Some(asked.again());
+        tokio::spawn(async move {
+            let renewing = credentials.clone();
+            let run = tokio::task::spawn_blocking(move || renewing.renew_access());
+            let asked = match in_time(run).await {
+                Ok(()) => asked.again(),
+                Err(error) => {
+                    tracing::warn!(error, "the credential plugin gives no new credential");
+                    Asked::first()
+                }
+            };
+            credentials.0.write().unwrap_or_else(PoisonError::into_inner).asked = Some(asked);
         });
     }
 
-    fn renew_access(&self) {
-        let config = self.loaded().config.clone();
-        match Access::read(&config) {
-            Ok(access) => {
-                let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
-                // Another kubeconfig may have been loaded meanwhile.
-                if Arc::ptr_eq(&loaded.config, &config) {
-                    loaded.access = Some(access);
-                    loaded.version += 1;
-                }
-            }
-            Err(error) => tracing::warn!(error = root_cause(&error), "the credential plugin gives no new credential"),
+    fn renew_access(&self) -> Result<(), String> {
+        let (config, version) = {
+            let loaded = self.loaded();
+            (loaded.config.clone(), loaded.version)
+        };
+        let access = Access::read(&config).map_err(|e| root_cause(&e))?;
+        let mut loaded = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // A later run or another kubeconfig may have been faster.
+        if loaded.version == version {
+            loaded.access = Some(access);
+            loaded.version += 1;
         }
+        Ok(())
     }
 
     /// Takes over reloaded credentials. A client could be made of them.
@@ -210,9 +221,10 @@ impl Credentials {
     /// loaded credentials stay in use. `report` is called with each change and each problem, and with each renewed token file.
     pub async fn keep(self, source: Source, report: impl Fn(Result<&Self, &str>) + Send, stop: CancellationToken) {
         let mut failed: Option<String> = None;
+        let mut reload = None;
         let mut token = self.token();
         while stop.run_until_cancelled(tokio::time::sleep(CHECK_EVERY)).await.is_some() {
-            failed = self.check(&source, failed.as_deref(), &report).await;
+            failed = self.check(&source, (failed.as_deref(), &mut reload), &report).await;
             self.check_token(&mut token, failed.as_deref(), &report);
         }
     }
@@ -232,11 +244,12 @@ impl Credentials {
         }
     }
 
-    /// Compares the files once. `failed`: the problem of the last check. Returns the current problem.
+    /// Compares the files once. `failed`: the problem of the last check. `reload`: the one under way, if its plugin hangs. Returns the
+    /// current problem.
     async fn check(
         &self,
         source: &Source,
-        failed: Option<&str>,
+        (failed, reload): (Option<&str>, &mut Option<JoinHandle<Result<Self, String>>>),
         report: &(impl Fn(Result<&Self, &str>) + Send),
     ) -> Option<String> {
         let changed = {
@@ -248,12 +261,10 @@ impl Credentials {
         }
         let from = source.clone();
         // It can run a plugin, which takes its time.
-        let new = tokio::time::timeout(PLUGIN_TIMEOUT, tokio::task::spawn_blocking(move || usable(&from))).await;
-        let new = match new {
-            Ok(Ok(new)) => new,
-            Ok(Err(died)) => Err(died.to_string()),
-            Err(_) => Err(format!("its credential plugin has not ended within {} s", PLUGIN_TIMEOUT.as_secs())),
-        };
+        let run = reload.get_or_insert_with(|| tokio::task::spawn_blocking(move || usable(&from)));
+        let new = in_time(&mut *run).await;
+        // Another run would hang as well.
+        reload.take_if(|run| run.is_finished());
         match new.and_then(|new| self.replace(&new)) {
             Ok(()) => {
                 tracing::info!(?source, "kubeconfig reloaded: connections are reopened");
@@ -306,6 +317,15 @@ fn read(source: &Source) -> Result<Loaded, String> {
         }
         None => infer()
             .map_err(|why| format!("no kubeconfig: {why}; set --kubeconfig or KUBECONFIG, or run inside a cluster")),
+    }
+}
+
+/// Waits until a plugin has run.
+async fn in_time<T>(run: impl Future<Output = Result<Result<T, String>, JoinError>>) -> Result<T, String> {
+    match tokio::time::timeout(PLUGIN_TIMEOUT, run).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(died)) => Err(died.to_string()),
+        Err(_) => Err(format!("the credential plugin has not ended within {} s", PLUGIN_TIMEOUT.as_secs())),
     }
 }
 

@@ -321,26 +321,26 @@ async fn client_certificate_rotated_on_disk_is_used_after_the_next_check() {
         }
     };
     shows(&first).await;
-    assert_eq!(credentials.check(&source, None, &report).await, None);
+    assert_eq!(credentials.check(&source, (None, &mut None), &report).await, None);
     assert!(reported.lock().unwrap().is_empty(), "nothing changed");
 
     // The files are written one after the other, as by hand. In between they do not match.
     write(&second.0, &crt);
-    let failed = credentials.check(&source, None, &report).await;
+    let failed = credentials.check(&source, (None, &mut None), &report).await;
     assert!(failed.is_some() && reported.lock().unwrap().pop().unwrap().is_err(), "{failed:?}");
     shows(&first).await;
     write(&second.1, &pem);
-    assert_eq!(credentials.check(&source, failed.as_deref(), &report).await, None);
+    assert_eq!(credentials.check(&source, (failed.as_deref(), &mut None), &report).await, None);
     assert_eq!(reported.lock().unwrap().pop(), Some(Ok(())));
     shows(&second).await;
 
     // A kubeconfig that names another server is not used: facts about one server do not hold for another.
     kubeconfig(&dir, &server("127.0.0.1"), &user);
-    let failed = credentials.check(&source, None, &report).await;
+    let failed = credentials.check(&source, (None, &mut None), &report).await;
     assert!(failed.as_ref().is_some_and(|why| why.contains("names another server")), "{failed:?}");
     shows(&second).await;
     kubeconfig(&dir, &server("localhost"), &user);
-    assert_eq!(credentials.check(&source, failed.as_deref(), &report).await, None, "put back");
+    assert_eq!(credentials.check(&source, (failed.as_deref(), &mut None), &report).await, None, "put back");
     fs::remove_dir_all(dir).unwrap();
 }
 

@@ -217,10 +217,12 @@ impl InstanceTrace {
             let _ = write!(text, "\n{}", screen.table(&rows));
         }
         if self.hidden.is_none() {
-            let waits = |gate: &&String| !self.met_gates.contains(gate);
+            // A condition of an earlier generation opens no gate.
+            let all_met = self.met_gates.len() == self.gates.len();
+            let waits = |gate: &&String| all_met || !self.met_gates.contains(gate);
             let waits: Vec<&str> = self.gates.iter().filter(waits).map(String::as_str).collect();
             let mut gates = if waits.is_empty() { "none".to_owned() } else { waits.join(", ") };
-            if !self.met_gates.is_empty() {
+            if !self.met_gates.is_empty() && !all_met {
                 let _ = write!(gates, " (met: {})", self.met_gates.join(", "));
             }
             let _ = writeln!(text, "\nGates that it waits for: {gates}");

@@ -543,7 +543,8 @@ pub fn is_met(instance: &Instance, gate: &str) -> bool {
         gate::REFERENCED_DATA => condition::REFERENCED_DATA_READY,
         _ => return false,
     };
-    find(conditions, type_).is_some_and(|condition| condition.status == ConditionStatus::True)
+    let is_met = |c: &Condition| c.status == ConditionStatus::True && c.reason() != Reason::QuotaDisabled;
+    find(conditions, type_).is_some_and(is_met)
 }
 
 /// Returns the gates that an Instance still has.
