@@ -249,7 +249,7 @@ impl Credentials {
     async fn check(
         &self,
         source: &Source,
-        (failed, reload): (Option<&str>, &mut Option<JoinHandle<Result<Self, String>>>),
+        (failed, reload): (Option<&str>, &mut Option<Reload>),
         report: &(impl Fn(Result<&Self, &str>) + Send),
     ) -> Option<String> {
         let changed = {
@@ -319,6 +319,9 @@ fn read(source: &Source) -> Result<Loaded, String> {
             .map_err(|why| format!("no kubeconfig: {why}; set --kubeconfig or KUBECONFIG, or run inside a cluster")),
     }
 }
+
+/// A reload under way.
+type Reload = JoinHandle<Result<Credentials, String>>;
 
 /// Waits until a plugin has run.
 async fn in_time<T>(run: impl Future<Output = Result<Result<T, String>, JoinError>>) -> Result<T, String> {

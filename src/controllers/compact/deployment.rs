@@ -47,7 +47,10 @@ type FieldSets = [Option<Arc<str>>];
 const OPEN: usize = 32;
 
 /// The deployments that are not packed, the oldest first.
-static RECENT: Mutex<VecDeque<(Weak<Mutex<Body>>, Arc<Template>)>> = Mutex::new(VecDeque::new());
+static RECENT: Mutex<VecDeque<Recent>> = Mutex::new(VecDeque::new());
+
+/// A deployment that is not packed, and its template.
+type Recent = (Weak<Mutex<Body>>, Arc<Template>);
 
 /// A deployment in a cache.
 #[allow(clippy::struct_excessive_bools)] // independent facts

@@ -77,7 +77,7 @@ impl<'a> Owners<'a> {
             let has_original = projects.get(&name)?.deployments.contains(&ObjectKey::new(own, &key.name));
             let copy = copy.open();
             let is_ours = lives && has_original && ownership::is_hub_copy_from(&copy, own) && stays(&*copy);
-            is_ours.then(|| (name, vec![Action::Hub(relabel::end_grace(&*copy))]))
+            is_ours.then(|| (name, vec![Action::Hub(relabel::end_grace(&copy))]))
         });
         returned.collect()
     }

@@ -279,7 +279,7 @@ impl Projector {
             foreign: foreign.map(|claimant| Shared::from(Instance::clone(claimant))).collect(),
             facts: facts.as_deref().cloned(),
             source: source.map(Shared::from),
-            deployment: deployment.map(Shared::from),
+            deployment,
             projection: projection.map(|projection| projection.open().into()),
             too_large,
             unbound: bound.as_ref().err().cloned(),
