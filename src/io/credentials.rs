@@ -296,7 +296,7 @@ pub struct Source {
 /// # Errors
 /// One line that names the file and the problem.
 pub fn load(source: &Source) -> Result<Credentials, String> {
-    // The digest must be older than the content: files that change meanwhile are read again with the next check.
+    // The digest must be older than the content: files that change during the read are read again with the next check.
     let digest = read(source)?.digest;
     let mut loaded = Loaded { digest, ..read(source)? };
     let config = Arc::make_mut(&mut loaded.config);
@@ -388,7 +388,7 @@ fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<
     });
     let mut user = user.transpose()?.unwrap_or_default();
     if let Some(exec) = &mut user.exec {
-        // Nobody is there to answer a question. Its output would go into the log.
+        // The manager has no terminal, and the output of the plugin would go into its log.
         exec.interactive_mode = Some(ExecInteractiveMode::Never);
     }
     if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
