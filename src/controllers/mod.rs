@@ -87,6 +87,9 @@ pub async fn run<R: Reconciler>(
                     key = queue.next() => key,
                 };
                 work(reconciler.as_ref(), &queue, key, &metrics).await;
+                // A reconcile without a request never waits. Ten thousand of them, as after a start, would hold up every other
+                // task of the thread for seconds.
+                tokio::task::yield_now().await;
             }
         });
     }
@@ -385,6 +388,8 @@ fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::io::store::ObjectKey;
 
@@ -459,5 +464,45 @@ mod tests {
         ))
         .await;
         assert!(ended.unwrap_err().is_panic());
+    }
+    /// Counts its reconciles, which wait for nothing.
+    #[derive(Default)]
+    struct Immediate(AtomicUsize);
+
+    impl Reconciler for Immediate {
+        const NAME: &'static str = "immediate";
+
+        type Key = ObjectKey;
+
+        fn by_server(&self, _: &ObjectKey, now: Now) -> Now {
+            now
+        }
+
+        async fn reconcile(&self, _: &ObjectKey, _: Now, _: Duration) -> Result<Next, Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Next::Await)
+        }
+    }
+
+    /// After a start beside 10,000 deployments, no other task ran for seconds. A Secret was read so late that its deployment reported
+    /// that it was not read yet.
+    #[tokio::test]
+    async fn worker_lets_other_tasks_run_after_each_key() {
+        const KEYS: usize = 1000;
+        const WORKERS: usize = 2;
+        let queue = Arc::new(Queue::default());
+        queue.add_all((0..KEYS).map(|n| ObjectKey::new("ns", &n.to_string())));
+        let (immediate, stop) = (Arc::new(Immediate::default()), CancellationToken::new());
+        let running = run(immediate.clone(), queue, (WORKERS, Duration::MAX), Metrics::default(), stop.clone());
+        let running = tokio::spawn(running);
+        let mut before = 0;
+        while before < KEYS {
+            tokio::task::yield_now().await;
+            let now = immediate.0.load(Ordering::Relaxed);
+            assert!(now - before <= 2 * WORKERS, "{before} keys, and then {now}");
+            before = now;
+        }
+        stop.cancel();
+        running.await.unwrap();
     }
 }
