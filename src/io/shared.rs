@@ -41,9 +41,9 @@ impl<T: Send + Sync + ?Sized + 'static> Known for Values<T> {
     }
 }
 
-impl<T: Serialize + PartialEq + ?Sized> Values<T> {
-    fn get(&self, digest: u64, value: &T) -> Option<Arc<T>> {
-        self.known.get(&digest).and_then(Weak::upgrade).filter(|known| **known == *value)
+impl<T: ?Sized> Values<T> {
+    fn get(&self, digest: u64, is_equal: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
+        self.known.get(&digest).and_then(Weak::upgrade).filter(|known| is_equal(known))
     }
 }
 
@@ -66,7 +66,7 @@ where
 {
     let Some(digest) = digest(&*value) else { return value };
     let shared = with(|values: &mut Values<T>| {
-        if let Some(known) = values.get(digest, &value) {
+        if let Some(known) = values.get(digest, |known| *known == *value) {
             return known;
         }
         values.known.insert(digest, Arc::downgrade(&value));
@@ -83,8 +83,16 @@ pub fn find<T>(value: &T) -> Option<Arc<T>>
 where
     T: Serialize + PartialEq + Send + Sync + ?Sized + 'static,
 {
-    let digest = digest(value)?;
-    with(|values: &mut Values<T>| values.get(digest, value)).flatten()
+    find_by(value, |known| known == value)
+}
+
+/// Returns the value in use for which `is_equal` is true. `json` has the same JSON. So an equal value need not be made.
+pub fn find_by<T>(json: &(impl Serialize + ?Sized), is_equal: impl FnOnce(&T) -> bool) -> Option<Arc<T>>
+where
+    T: Send + Sync + ?Sized + 'static,
+{
+    let digest = digest(json)?;
+    with(|values: &mut Values<T>| values.get(digest, is_equal)).flatten()
 }
 
 /// Frees the memory of unused values. Without new shared values, nothing else does.

@@ -27,7 +27,10 @@ use crate::{
         meta::{annotation, label},
         referenced::DataRef,
     },
-    io::{shared::share, store::Before},
+    io::{
+        shared::{find_by, share},
+        store::Before,
+    },
     plan::{
         Shared,
         management::waiting::{self, Wait},
@@ -177,12 +180,21 @@ impl Serialize for Template {
 impl Template {
     /// Returns the shared template.
     fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
-        let references = references(&template.spec).into();
         let json = json(template);
         let mut hasher = DefaultHasher::new();
         json.hash(&mut hasher);
-        let (digest, text) = (hasher.finish(), lz4_flex::block::compress_with_dict(json.as_bytes(), COMMON).into());
+        let digest = hasher.finish();
+        // Each version of a deployment has the template of the one before. To compress it again would take longer than to compare it.
+        if let Some(known) = find_by(&digest, |known: &Self| known.json().as_deref() == Some(json.as_bytes())) {
+            return known;
+        }
+        let text = lz4_flex::block::compress_with_dict(json.as_bytes(), COMMON).into();
+        let references = references(&template.spec).into();
         share(Arc::new(Self { text, length: json.len(), digest, references, open: Mutex::default() }))
+    }
+
+    fn json(&self) -> Option<Vec<u8>> {
+        lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()
     }
 
     fn open(&self) -> Option<Shared<InstanceTemplateSpec>> {
@@ -190,8 +202,7 @@ impl Template {
         if let Some(template) = open.upgrade() {
             return Some(template.into());
         }
-        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
-        let template: Shared<InstanceTemplateSpec> = serde_json::from_slice(&text).ok()?;
+        let template: Shared<InstanceTemplateSpec> = serde_json::from_slice(&self.json()?).ok()?;
         *open = template.downgrade();
         Some(template)
     }
