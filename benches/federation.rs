@@ -2,9 +2,10 @@
 //!
 //! `cargo bench --bench federation [-- <paced deployments> <deployments of the burst>]` (defaults 600 and 1,000) prints a table, and
 //! then the same as JSON. `PEER=<binary>` names a rival that federates the same objects, and is started as
-//! `<binary> --project <kubeconfig> --hub <kubeconfig> --workers 10`. `BEFORE=<binary>` names an earlier build of this operator. Each
-//! has API servers of its own, one after the other, and the table shows what those servers accept without an operator. `CITIES=50`
-//! spreads the deployments over 50 cities instead of one.
+//! `<binary> --project <kubeconfig> --hub <kubeconfig> --workers 10`. `BEFORE=<binary>` names an earlier build of this operator.
+//! `FLOOR=1` adds a program that only watches and writes (`common/floor.rs`). Each has API servers of its own, one after the other,
+//! and the table shows what those servers accept without an operator. `CITIES=50` spreads the deployments over 50 cities instead of
+//! one.
 //!
 //! No Karmada runs. The benchmark answers each copy on the hub at once: with a scheduled and applied binding, and with the report of a
 //! cell. So the servers' time is that of the operator's own writes and of these three.
@@ -12,10 +13,12 @@
 #![allow(clippy::cast_precision_loss)] // thousands of objects
 
 mod common;
+#[path = "common/floor.rs"]
+mod floor;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{Arc, Mutex},
     time::Duration,
@@ -53,12 +56,17 @@ enum Which {
     Before(PathBuf),
     /// Another program.
     Peer(PathBuf),
+    /// This program, as [`floor`].
+    Floor,
 }
+
+/// Names the role of this program as [`floor`].
+const FLOOR: &str = "floor-of-federation";
 
 /// An operator that is measured.
 enum Rival {
     Ours(Box<Operator>),
-    Peer(PathBuf, Process),
+    Program(PathBuf, &'static [&'static str], Process),
 }
 
 impl Rival {
@@ -66,8 +74,14 @@ impl Rival {
         match which {
             Which::Ours => Self::Ours(Box::new(manager(bed).await)),
             Which::Before(binary) => Self::Ours(Box::new(manager_of(bed, binary).await)),
-            Which::Peer(binary) => Self::Peer(binary.clone(), process(bed, binary)),
+            Which::Peer(binary) => Self::program(bed, binary.clone(), &[]),
+            Which::Floor => Self::program(bed, std::env::current_exe().unwrap(), &[FLOOR]),
         }
+    }
+
+    fn program(bed: &Testbed, binary: PathBuf, args: &'static [&'static str]) -> Self {
+        let process = process(bed, &binary, args);
+        Self::Program(binary, args, process)
     }
 
     /// Ends the process and starts it again. Returns the time until it is ready, where it says so.
@@ -79,9 +93,9 @@ impl Rival {
                 operator.start_again().await.unwrap();
                 Some(began.elapsed())
             }
-            Self::Peer(binary, running) => {
+            Self::Program(binary, args, running) => {
                 running.kill();
-                *running = process(bed, binary);
+                *running = process(bed, binary, args);
                 None
             }
         }
@@ -91,7 +105,7 @@ impl Rival {
     fn pid(&self) -> u32 {
         match self {
             Self::Ours(operator) => operator.process.pid(),
-            Self::Peer(_, process) => process.pid(),
+            Self::Program(_, _, process) => process.pid(),
         }
     }
 
@@ -102,10 +116,10 @@ impl Rival {
     }
 }
 
-fn process(bed: &Testbed, binary: &PathBuf) -> Process {
+fn process(bed: &Testbed, binary: &Path, args: &[&str]) -> Process {
     let mut command = Command::new(binary);
     let file = |plane: &testbed::control_plane::ControlPlane| plane.kubeconfig(&User::Operator).display().to_string();
-    command.args(["--project", &file(&bed.project), "--hub", &file(&bed.hub), "--workers", "10"]);
+    command.args(args).args(["--project", &file(&bed.project), "--hub", &file(&bed.hub), "--workers", "10"]);
     Process::spawn(bed.dir(), "peer", &mut command).unwrap()
 }
 
@@ -121,8 +135,15 @@ struct Times {
 /// The shared record of a run.
 type Record = Arc<Mutex<Times>>;
 
-#[tokio::main]
-async fn main() {
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [FLOOR, "--project", project, "--hub", hub, ..] = args.iter().map(|arg| &**arg).collect::<Vec<_>>()[..] {
+        return floor::run(Path::new(project), Path::new(hub));
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(measure());
+}
+
+async fn measure() {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
     let numbers = (numbers.next().unwrap_or(600), numbers.next().unwrap_or(1000));
     let mut columns = vec![("here", run(&Which::Ours, numbers).await)];
@@ -131,6 +152,9 @@ async fn main() {
     }
     if let Some(peer) = std::env::var_os("PEER") {
         columns.push(("peer", run(&Which::Peer(peer.into()), numbers).await));
+    }
+    if std::env::var_os("FLOOR").is_some() {
+        columns.push(("floor", run(&Which::Floor, numbers).await));
     }
     print(&columns);
 }
@@ -145,7 +169,7 @@ async fn run(which: &Which, (steady, burst): (usize, usize)) -> Column {
     let mut rows = Column::new();
     let mut row = |name: &str, value: f64| rows.push((name.to_owned(), value));
     row("raw limit of the API server: deployments created per second", raw_limit(&hub).await);
-    if matches!(which, Which::Peer(_)) {
+    if matches!(which, Which::Peer(_) | Which::Floor) {
         may_do_everything(&[&project, &hub]).await;
     }
     for n in 0..NAMESPACES {
