@@ -96,10 +96,7 @@ impl Reconciler for Federator {
             return Ok(Next::Await);
         };
         let outage = outage(hub, &self.ctx.health, now);
-        // Without the bindings no delivery can be judged. To look before they are listed would be in vain, and ten thousand such
-        // looks would delay the lists.
-        let is_filled = hub.is_synced() && hub.shows_karmada();
-        if !project.is_synced() || !is_filled && outage.is_none() {
+        if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);
         }
         let Some(packed) = project.deployments.get(&key.object) else {

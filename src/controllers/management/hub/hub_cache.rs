@@ -225,18 +225,12 @@ impl HubCache {
         self.instances.values().into_iter().filter(is_of_none).collect()
     }
 
-    /// True if all caches of the hub that federation needs are filled. To judge a delivery takes those of Karmada too, see
-    /// [`Self::shows_karmada`].
+    /// True if all caches of the hub that federation needs are filled.
     pub(crate) fn is_synced(&self) -> bool {
         self.namespaces.is_synced()
             && self.copies.is_synced()
             && self.policies.is_synced()
             && self.companions.values().all(|of_kind| of_kind.is_synced())
-    }
-
-    /// True if the caches of bindings and clusters are filled, current or not.
-    pub(crate) fn shows_karmada(&self) -> bool {
-        self.bindings.is_synced() && self.clusters.is_synced()
     }
 
     /// Returns the clusters that have a city's label.
