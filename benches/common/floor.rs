@@ -101,7 +101,9 @@ impl Floor {
     async fn delete(&self, deployment: WorkloadDeployment) {
         let (place, name) = (deployment.namespace().unwrap(), deployment.name_any());
         let copies = Api::<WorkloadDeployment>::namespaced(self.hub.clone(), &self.hub_namespace(&place).await);
-        copies.delete(&name, &DeleteParams::default()).await.unwrap();
+        if copies.delete(&name, &DeleteParams::default()).await.is_err() {
+            return; // a second event, after the first one has deleted it
+        }
         let released = json!({
             "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "metadata": { "name": name },
         });
@@ -141,9 +143,12 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let all = Api::<K>::all(plane.clone());
-    let mut from = all.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut from = None;
     loop {
-        let Ok(events) = all.watch(&WatchParams::default(), &from).await else {
+        if from.is_none() {
+            from = all.list(&ListParams::default()).await.unwrap().metadata.resource_version;
+        }
+        let Ok(events) = all.watch(&WatchParams::default(), from.as_deref().unwrap_or_default()).await else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -152,9 +157,17 @@ where
             let (object, is_new) = match event {
                 WatchEvent::Added(object) => (object, true),
                 WatchEvent::Modified(object) => (object, false),
-                _ => continue,
+                WatchEvent::Deleted(object) => {
+                    from = object.resource_version();
+                    continue;
+                }
+                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Error(_) => {
+                    from = None;
+                    break;
+                }
             };
-            from = object.resource_version().unwrap();
+            from = object.resource_version();
             seen(object, is_new);
         }
     }

@@ -78,9 +78,10 @@ impl Reconciler for Federator {
         now.on(self.ctx.hub.plane.connection().clock())
     }
 
-    /// 1. Waits until the caches of project and hub are filled. A filled cache enqueues every key. An outage of the hub is
-    ///    reported even before that.
-    /// 2. If the deployment is gone, deletes a copy that an unfinished write has recreated.
+    /// 1. Waits until the caches of the project are filled. If the deployment is gone, deletes a copy that an unfinished write has
+    ///    recreated.
+    /// 2. Waits until the caches of the hub are filled. A filled cache enqueues every key. An outage of the hub is reported even
+    ///    before that.
     /// 3. Observes the deployment, its data, its copy, and the state of the copy in Karmada.
     /// 4. Plans the writes. A plan with a repair is requeued if other deployments have used up the budget.
     /// 5. Sends the writes, except those that another client reverts again and again, or that the hub does not store. If the
@@ -95,8 +96,7 @@ impl Reconciler for Federator {
             self.contests.forget(key);
             return Ok(Next::Await);
         };
-        let outage = outage(hub, &self.ctx.health, now);
-        if !project.is_synced() || !hub.is_synced() && outage.is_none() {
+        if !project.is_synced() {
             return Ok(Next::Await);
         }
         let Some(packed) = project.deployments.get(&key.object) else {
@@ -110,6 +110,10 @@ impl Reconciler for Federator {
             }
             return Ok(Next::Await);
         };
+        let outage = outage(hub, &self.ctx.health, now);
+        if !hub.is_synced() && outage.is_none() {
+            return Ok(Next::Await);
+        }
         let mut observed = self.observe(&project, key, &packed, now);
         observed.outage = outage;
         if hub_trouble::is_namespace_overdue(&observed) {

@@ -1,6 +1,9 @@
 //! Detection of hub outages. An outage causes no event, so a timer enqueues the deployments that must report it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -47,19 +50,30 @@ impl OutageWatch {
     /// Runs the check until `stop`.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
         let mut ticks = ticks(LOOK);
-        let mut before = false;
+        let mut before = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let is_out = outage(&self.ctx.hub, &self.ctx.health, Now::read()).is_some();
-            if is_out && !before {
+            let now = Now::read();
+            let since = since(outage(&self.ctx.hub, &self.ctx.health, now).as_ref(), now.instant);
+            if begins(before, since) {
                 self.ctx.triggers.enqueue_deployments();
             }
-            before = is_out;
+            before = since;
         }
     }
+}
+
+/// Returns the time at which an outage began.
+fn since(outage: Option<&Outage>, now: Instant) -> Option<Instant> {
+    outage.map(|outage| now.checked_sub(outage.lasted).unwrap_or(now))
+}
+
+/// True if an outage has begun since the last check: there was none, or one that has ended within the same second.
+fn begins(before: Option<Instant>, now: Option<Instant>) -> bool {
+    now.is_some_and(|now| before.is_none_or(|before| now > before))
 }
 
 #[cfg(test)]
@@ -69,6 +83,23 @@ mod tests {
         controllers::management::{Context, Options, fixtures::unreachable},
         metrics::Metrics,
     };
+
+    /// One watch of the hub failed at the moment at which another one recovered. No deployment was enqueued for it.
+    #[test]
+    fn outage_that_follows_another_at_once_begins() {
+        let start = Instant::now();
+        let outage = |lasted: u64| Outage { words: String::new(), lasted: Duration::from_secs(lasted), blind: false };
+        let at = |seconds: u64, outage: Option<Outage>| since(outage.as_ref(), start + Duration::from_secs(seconds));
+        for (before, now, expected) in [
+            (at(40, None), at(41, None), false),
+            (at(40, None), at(41, Some(outage(1))), true),
+            (at(40, Some(outage(10))), at(41, Some(outage(11))), false),
+            (at(40, Some(outage(10))), at(41, Some(outage(1))), true),
+            (at(40, Some(outage(10))), at(41, None), false),
+        ] {
+            assert_eq!(begins(before, now), expected, "{before:?} {now:?}");
+        }
+    }
 
     /// When only the watch of Secrets failed, no outage was reported, and the stale cache was used as current.
     #[tokio::test(start_paused = true)]
