@@ -372,6 +372,34 @@ fn workload_status_has_sums_and_the_worst_cause() {
     assert_eq!(status["conditions"][0]["reason"], Reason::AvailablePlacementFound.as_str());
 }
 
+/// `Available` named the last placement of equal causes, and `Ready` the deployment of the first one.
+#[test]
+fn workload_of_equal_causes_reports_the_first_name() {
+    let mut world = World::with(&["dfw", "ord"]);
+    let object = workload(&json!([placement("a", &["ord"]), placement("b", &["dfw"])]));
+    world.settle(&object);
+    let bad = |type_: &str, message: &str| {
+        json!({
+            "type": type_, "status": "False", "reason": "ImageUnavailable", "message": message,
+            "lastTransitionTime": NOW.to_string(), "observedGeneration": 1,
+        })
+    };
+    for (name, message) in [("web-b-dfw", "of b"), ("web-a-ord", "of a")] {
+        let conditions = [condition::AVAILABLE, condition::READY].map(|type_| bad(type_, message));
+        world.edit(name, |wd| {
+            wd.metadata.generation = Some(1);
+            wd.status = serde_json::from_value(json!({ "conditions": conditions })).unwrap();
+        });
+    }
+    let status = world.settle(&object);
+    let conditions = status["conditions"].as_array().unwrap();
+    for type_ in [condition::AVAILABLE, condition::READY] {
+        let found = conditions.iter().find(|condition| condition["type"] == type_).unwrap();
+        let message = found["message"].as_str().unwrap();
+        assert!(message.contains("of a") && !message.contains("of b"), "{type_}: {message}");
+    }
+}
+
 /// Cells may report any number, and two large counters overflowed their sum.
 #[test]
 fn workload_status_clamps_sums_that_overflow() {

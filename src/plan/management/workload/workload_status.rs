@@ -1,6 +1,6 @@
 //! A Workload's status: sums over its deployments, and one condition for each placement that names the cause.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -309,7 +309,7 @@ fn placement_verdict<'a>(
     let worst = deployments
         .flat_map(|wd| types.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?))))
         .filter(|(_, c)| c.status != ConditionStatus::True)
-        .max_by_key(|(name, c)| (c.reason().rank(), std::cmp::Reverse(name.clone())));
+        .max_by_key(|(name, c)| (c.reason().rank(), Reverse(name.clone())));
     match worst {
         Some((name, c)) if c.reason().rank() > 1 => {
             let unheard =
@@ -337,9 +337,10 @@ fn with_refusals<'a>(verdict: Verdict, refused: impl Iterator<Item = &'a Refusal
 
 fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {
     let available = placements.iter().filter(|(_, v)| v.status == ConditionStatus::True).count();
-    // The worst placement is reported even if another one is available, because most users read only this condition.
-    let worst =
-        placements.iter().filter(|(_, v)| v.status != ConditionStatus::True).max_by_key(|(_, v)| v.reason.rank());
+    // The worst placement is reported even if another one is available, because most users read only this condition. Of equal
+    // ranks the first name is reported, as in `Ready`.
+    let bad = placements.iter().filter(|(_, v)| v.status != ConditionStatus::True);
+    let worst = bad.max_by_key(|(name, v)| (v.reason.rank(), Reverse(*name)));
     match worst {
         None if placements.is_empty() => {
             Verdict::no(Reason::NoAvailablePlacements, "spec.placements is empty: add one with the cities to run in")
