@@ -126,14 +126,14 @@ impl Floor {
     }
 }
 
-async fn apply<K>(plane: &Client, place: &str, name: &str, object: serde_json::Value)
+async fn apply<K>(client: &Client, namespace: &str, name: &str, object: serde_json::Value)
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
         + std::fmt::Debug
         + DeserializeOwned,
 {
-    let all = Api::<K>::namespaced(plane.clone(), place);
+    let all = Api::<K>::namespaced(client.clone(), namespace);
     all.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await.unwrap();
 }
 
