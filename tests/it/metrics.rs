@@ -171,6 +171,8 @@ struct Stage {
     ns: String,
     hub: String,
     changes: u32,
+    /// Instances of the application in its first city.
+    replicas: u32,
 }
 
 #[test]
@@ -179,7 +181,7 @@ fn metrics_change_when_provoked() {
         let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
         let world = alone(wish).await;
         let (ns, hub) = world.namespace("metrics").await;
-        let mut stage = Stage { world, ns, hub, changes: 0 };
+        let mut stage = Stage { world, ns, hub, changes: 0, replicas: 1 };
         apply(&stage.world.project, secret(&stage.ns)).await;
         apply(&stage.world.project, using(&stage.ns, &["dfw", "ord"])).await;
         ready(&stage.world, &stage.ns, "web", 2).await;
@@ -268,8 +270,10 @@ impl Stage {
             }
             QuotaAway => {
                 world.bed.milo.as_ref().unwrap().set("single", Reach::Away);
+                // One more Instance each time: those of an earlier provocation may have their answer.
+                self.replicas += 1;
                 let mut more = using(&self.ns, &["dfw"]);
-                more["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(2);
+                more["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(self.replicas);
                 apply(&world.project, more).await;
             }
         }
