@@ -1,8 +1,8 @@
 //! The least that a manager on kube-rs takes for federation: the watches and the writes of the operator, and nothing else.
 //!
-//! It decides nothing, keeps nothing, and writes what one deployment needs: the finalizer, the copy, and the status, each by
+//! It decides nothing, caches nothing, and writes what one deployment needs: the finalizer, the copy, and the status, each by
 //! server-side apply. The difference between its processor time and the operator's is what caches, decisions and reports take.
-//! Its own time is that of TLS, HTTP, JSON and the runtime. No choice of the operator's that keeps these three writes saves it.
+//! Its own time is that of TLS, HTTP/1.1, JSON and the runtime. It uses the system's allocator, and sends all of a burst at once.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,11 @@ use std::{
     time::Duration,
 };
 
-use compute_operator::api::{compute::WorkloadDeployment, karmada::ResourceBinding};
+use compute_operator::api::{
+    compute::WorkloadDeployment,
+    karmada::ResourceBinding,
+    meta::{annotation, finalizer},
+};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -72,8 +76,8 @@ impl Floor {
         let finalizer = json!({
             "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
             "metadata": {
-                "name": name, "finalizers": ["compute.datumapis.com/federator"],
-                "annotations": { "compute.datumapis.com/hub-namespace": hub_place },
+                "name": name, "finalizers": [finalizer::FEDERATOR],
+                "annotations": { annotation::FEDERATION_NAMESPACE: hub_place },
             },
         });
         apply::<WorkloadDeployment>(&self.project, &place, &name, finalizer).await;

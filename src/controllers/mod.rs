@@ -465,6 +465,7 @@ mod tests {
         .await;
         assert!(ended.unwrap_err().is_panic());
     }
+
     /// Counts its reconciles, which wait for nothing.
     #[derive(Default)]
     struct Immediate(AtomicUsize);

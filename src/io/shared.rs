@@ -148,6 +148,18 @@ mod tests {
         assert_eq!(count(), 0);
     }
 
+    /// The digest alone decides nothing: a tenant may know a template with the digest of another one.
+    #[test]
+    fn shared_value_of_equal_digest_is_found_only_if_it_is_equal() {
+        #[derive(Debug, PartialEq, Serialize)]
+        struct Other(&'static str);
+        let known = share(Arc::new(Other("known")));
+        let found = find_by(&"known", |value: &Other| *value == Other("known"));
+        assert!(found.is_some_and(|found| Arc::ptr_eq(&found, &known)));
+        assert_eq!(find_by(&"known", |_: &Other| false), None);
+        assert_eq!(find_by(&"another", |_: &Other| true), None);
+    }
+
     #[test]
     fn shared_unsized_values_are_shared_by_type() {
         let text: Arc<str> = share("of this test".into());
