@@ -7,16 +7,12 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::Request as Requests,
 };
-use serde::{
-    Deserialize,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, confidential::metadata};
+use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, encoded::Encoded};
 use crate::plan::{
     Kind, Known, Object, ObjectVersion, Op, Plane, Standing, Write,
-    members::members_of_text,
     takeover::{self, Part},
 };
 
@@ -27,39 +23,6 @@ pub struct Stored {
     pub version: ObjectVersion,
     /// The part of the write that the server's answer confirms. `None` if the answer is not the whole object.
     pub standing: Option<Standing>,
-}
-
-/// The object that a server answered with. Only what is read here is decoded: a cache decodes the text on its own.
-struct Answer {
-    version: ObjectVersion,
-    is_terminating: bool,
-    has_finalizers: bool,
-    text: String,
-}
-
-impl Answer {
-    fn of(text: String) -> Result<Self, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            #[serde(default)]
-            metadata: Metadata,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Metadata {
-            uid: String,
-            resource_version: String,
-            deletion_timestamp: Option<IgnoredAny>,
-            finalizers: Option<Vec<IgnoredAny>>,
-        }
-        let Envelope { metadata } = serde_json::from_str(&text)?;
-        Ok(Self {
-            version: ObjectVersion::new(&metadata.uid, &metadata.resource_version),
-            is_terminating: metadata.deletion_timestamp.is_some(),
-            has_finalizers: metadata.finalizers.is_some_and(|finalizers| !finalizers.is_empty()),
-            text,
-        })
-    }
 }
 
 impl<P: Plane> ControlPlane<P> {
@@ -117,16 +80,17 @@ impl<P: Plane> ControlPlane<P> {
         object: &Object,
         verb: &str,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Option<Answer>, Error> {
+    ) -> Result<Option<Encoded>, Error> {
         let what = || format!("{verb} {object} in {}", self.name());
         let unreadable = |why: String| Error::Answer { call: what(), why };
         let request = request.map_err(|e| unreadable(e.to_string()))?;
         if object.kind.is_confidential() {
-            return Ok(metadata(&self.call_confidential(what, request).await?).and_then(|only| Answer::of(only).ok()));
+            let answer = self.call_confidential(what, request).await?;
+            return Ok(Encoded::of(&answer).ok().map(Encoded::metadata_alone));
         }
         let answer =
             self.connection().within(REQUEST_TIMEOUT, what, self.connection().client().request_text(request)).await?;
-        Answer::of(answer).map(Some).map_err(|e| unreadable(e.to_string()))
+        Encoded::of(&answer).map(Some).map_err(|e| unreadable(e.to_string()))
     }
 
     /// Executes a live read that a plan asks for.
@@ -186,8 +150,9 @@ impl<P: Plane> ControlPlane<P> {
     }
 
     /// Updates the cache after a deletion. The server answers with the object if finalizers keep it, else with a status.
-    fn deleted(&self, object: &Object, uid: &str, answer: Option<Answer>) {
-        match answer.filter(|answer| answer.version.uid == uid && answer.is_terminating) {
+    fn deleted(&self, object: &Object, uid: &str, answer: Option<Encoded>) {
+        let is_it = |answer: &Encoded| answer.identity().uid.as_deref() == Some(uid) && answer.is_terminating();
+        match answer.filter(is_it) {
             Some(deleting) => drop(self.feed_back(object, &deleting, None)),
             None => {
                 if let Some(sink) = self.sink(object.kind) {
@@ -199,11 +164,9 @@ impl<P: Plane> ControlPlane<P> {
 
     /// Puts the answer into the cache, because it is newer than anything the watch has delivered. The next reconcile must see it.
     /// `asked`: the body of the write, if the answer is the whole object.
-    fn feed_back(&self, object: &Object, answer: &Answer, asked: Option<&Value>) -> Stored {
-        let Answer { version, is_terminating, has_finalizers, text } = answer;
-        let version = version.clone();
-        let sink = self.sink(object.kind);
-        if *is_terminating && !has_finalizers {
+    fn feed_back(&self, object: &Object, answer: &Encoded, asked: Option<&Value>) -> Stored {
+        let (version, sink) = (ObjectVersion::of(answer.identity()), self.sink(object.kind));
+        if answer.is_terminating() && !answer.has_finalizers() {
             // This write removed the last finalizer, and with it the object. A namespace is not deleted in this way.
             if let Some(sink) = sink.filter(|_| object.kind != Kind::Namespace) {
                 sink.removed(object, &version.uid);
@@ -211,11 +174,11 @@ impl<P: Plane> ControlPlane<P> {
             return Stored { version, standing: None };
         }
         let standing = asked.and_then(|asked| {
-            let standing = members_of_text(text, asked.as_object()?)?;
+            let standing = answer.part(asked.as_object()?)?;
             Some(Standing::of(object.kind, asked, &standing))
         });
         if let Some(sink) = sink {
-            sink.wrote(object.kind, text);
+            sink.wrote(object.kind, answer);
         }
         Stored { version, standing }
     }
@@ -356,9 +319,8 @@ mod tests {
     struct Fed(Mutex<Vec<String>>);
 
     impl Sink for Fed {
-        fn wrote(&self, _: Kind, object: &str) {
-            let object: Value = serde_json::from_str(object).unwrap();
-            self.0.lock().unwrap().push(format!("wrote {}", object["metadata"]["uid"].as_str().unwrap()));
+        fn wrote(&self, _: Kind, object: &Encoded) {
+            self.0.lock().unwrap().push(format!("wrote {}", object.identity().uid.as_deref().unwrap()));
         }
 
         fn removed(&self, _: &Object, uid: &str) {

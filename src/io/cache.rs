@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use kube::{Resource, ResourceExt};
+use kube::{Resource, api::ObjectMeta};
 
 use super::shared::share;
 
@@ -23,7 +23,11 @@ impl ObjectKey {
 
     /// Returns the key of `object`.
     pub fn of<K: Resource>(object: &K) -> Self {
-        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
+        Self::named(object.meta())
+    }
+
+    fn named(metadata: &ObjectMeta) -> Self {
+        Self::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
     }
 }
 
@@ -48,12 +52,17 @@ pub struct Incoming<V> {
 impl<V> Incoming<V> {
     /// Makes an entry of the metadata of `object` and the cached value.
     pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
-        let key = ObjectKey::of(object);
+        Self::of(object.meta(), value)
+    }
+
+    /// Makes an entry of the metadata of an object and the cached value.
+    pub fn of(metadata: &ObjectMeta, value: Option<V>) -> Self {
+        let key = ObjectKey::named(metadata);
         Self {
             // Thousands of keys in several caches have the same namespace.
             key: ObjectKey { namespace: share(key.namespace), name: key.name },
-            uid: object.uid().unwrap_or_default(),
-            version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0),
             value: value.map(Arc::new),
         }
     }

@@ -14,6 +14,7 @@ use super::{
     Error,
     clock::Now,
     credentials::Credentials,
+    encoded::Encoded,
     plugin,
     requests::{Meter, Observer, ServerClock},
 };
@@ -25,8 +26,8 @@ use crate::{
 
 /// Takes the answers to our own writes into a cache, ahead of the watch.
 pub trait Sink: Send + Sync {
-    /// Takes the text of an object of this kind, as the server stores it after our write.
-    fn wrote(&self, kind: Kind, object: &str);
+    /// Takes an object of this kind, as the server stores it after our write.
+    fn wrote(&self, kind: Kind, object: &Encoded);
     /// Records that the server has removed exactly this object for us.
     fn removed(&self, object: &Object, uid: &str);
 }

@@ -3,8 +3,6 @@
 
 use http::{HeaderValue, Method, Request, header::ACCEPT};
 use kube::core::Status;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::{Error, REQUEST_TIMEOUT, apply::requests, clients::ControlPlane};
 use crate::{
@@ -54,17 +52,6 @@ impl<P: Plane> ControlPlane<P> {
         let answer = self.connection().within(REQUEST_TIMEOUT, what, client.request_text(request)).await;
         answer.map_err(scrubbed)
     }
-}
-
-/// Returns the object of a metadata-only answer, with nothing but its metadata.
-pub(super) fn metadata(answer: &str) -> Option<String> {
-    #[derive(Deserialize, Serialize)]
-    struct Only<'a> {
-        #[serde(borrow)]
-        metadata: &'a RawValue,
-    }
-    let only: Only<'_> = serde_json::from_str(answer).ok()?;
-    serde_json::to_string(&only).ok()
 }
 
 /// True if the message comes from a webhook, by the prefix that the server adds. Code, reason and details are the webhook's own:

@@ -7,6 +7,7 @@ use kube::Resource;
 
 use super::{
     clients::Sink,
+    encoded::Encoded,
     store::{Incoming, IndexValue, ObjectKey, Store},
     watched::Watched,
 };
@@ -59,15 +60,14 @@ where
     V: Send + Sync,
     I: IndexValue,
 {
-    fn wrote(&self, kind: Kind, object: &str) {
-        // If our own write cannot be decoded, the watch delivers it too and reports it.
-        let Ok(object) = serde_json::from_str::<W>(object) else { return };
-        let frame = Incoming::<V>::new(&object, None);
+    fn wrote(&self, kind: Kind, object: &Encoded) {
+        let frame = Incoming::<V>::of(object.identity(), None);
         // The watch was faster.
         if self.store.is_late(&frame.key, frame.version) {
             return;
         }
-        if let Ok(object) = object.open() {
+        // If our own write cannot be decoded, the watch delivers it too and reports it.
+        if let Ok(object) = object.decode::<W::Object>() {
             let value = (self.keep)(pruned(kind.gvk().1, object));
             if (self.about)(&value) {
                 self.store.wrote(Incoming { value: Some(Arc::new(value)), ..frame });
@@ -161,7 +161,7 @@ mod tests {
             feed.store.pass(passed);
             let mut workload = Workload::new("web", WorkloadSpec::default());
             workload.metadata.resource_version = Some("5".into());
-            feed.wrote(Kind::Workload, &serde_json::to_string(&workload).unwrap());
+            feed.wrote(Kind::Workload, &Encoded::of(&serde_json::to_string(&workload).unwrap()).unwrap());
             assert_eq!(DECODED.load(Ordering::Relaxed), decoded, "the watch is at {passed}");
         }
     }
@@ -174,7 +174,7 @@ mod tests {
         for name in ["kept", "other"] {
             let mut workload = Workload::new(name, WorkloadSpec::default());
             workload.metadata.resource_version = Some("5".into());
-            feed.wrote(Kind::Workload, &serde_json::to_string(&workload).unwrap());
+            feed.wrote(Kind::Workload, &Encoded::of(&serde_json::to_string(&workload).unwrap()).unwrap());
         }
         assert_eq!(feed.store.keys(), [ObjectKey::new("", "kept")]);
     }

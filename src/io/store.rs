@@ -207,6 +207,16 @@ impl<V, I: IndexValue> Store<V, I> {
         keys.inspect(|_| counted(1)).map(|key| (**key).clone()).collect()
     }
 
+    /// True if `is` is true for an object of this index value that can be decoded.
+    pub fn any_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q, is: impl Fn(&ObjectKey, &V) -> bool) -> bool
+    where
+        I: Borrow<Q>,
+    {
+        let inner = self.read();
+        let mut keys = inner.by_index.get(value).into_iter().flatten().inspect(|_| counted(1));
+        keys.any(|key| inner.entries.get(key).and_then(|slot| slot.value.as_ref()).is_some_and(|value| is(key, value)))
+    }
+
     /// Returns the number of objects of this index value.
     pub fn count_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> usize
     where

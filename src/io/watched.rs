@@ -7,20 +7,16 @@ use kube::{
     api::{DynamicObject, ObjectMeta},
     core::PartialObjectMeta,
 };
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeOwned, Error},
-};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
-use super::condensed::condensed;
+use super::encoded::Encoded;
 
 /// A type that can be watched: a kind behind a guard, or only its metadata.
 pub trait Watched:
     Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     /// The decoded object.
-    type Object: Resource;
+    type Object: Resource + DeserializeOwned;
     /// Returns the object.
     ///
     /// # Errors
@@ -28,42 +24,17 @@ pub trait Watched:
     fn open(self) -> Result<Self::Object, String>;
 }
 
-/// An object of a kind as the server sent it, with what identifies it. It is decoded when it is opened.
-///
-/// kube's `DeserializeGuard` decodes each object into a tree of values first. That took one seventh of the manager's CPU time
-/// while many deployments were created. This type decodes the object from its text, in which the sets of fields are strings
-/// ([`condensed`]). An object that the cache already has is never opened.
+/// An object of a kind as the server sent it. It is decoded when it is opened, so that one that cannot be decoded does not end its
+/// watch. An object that the cache already has is never opened.
 #[derive(Clone, Debug)]
 pub struct Guarded<K> {
-    text: Box<RawValue>,
-    /// Only name, namespace, uid and resourceVersion.
-    metadata: ObjectMeta,
+    object: Encoded,
     kind: PhantomData<fn() -> K>,
-}
-
-/// The part of an object that is decoded at once.
-#[derive(Deserialize)]
-struct Envelope {
-    #[serde(default)]
-    metadata: Identity,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Identity {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
 }
 
 impl<'de, K> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let Envelope { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-        let Identity { name, namespace, uid, resource_version } = metadata;
-        let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
-        Ok(Self { text, metadata, kind: PhantomData })
+        Ok(Self { object: Encoded::deserialize(deserializer)?, kind: PhantomData })
     }
 }
 
@@ -88,11 +59,11 @@ impl<K: Resource> Resource for Guarded<K> {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        self.object.identity()
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        self.object.identity_mut()
     }
 }
 
@@ -103,8 +74,7 @@ where
     type Object = K;
 
     fn open(self) -> Result<K, String> {
-        let text = self.text.get();
-        serde_json::from_str(condensed(text).as_deref().unwrap_or(text)).map_err(|error| error.to_string())
+        self.object.decode().map_err(|error| error.to_string())
     }
 }
 

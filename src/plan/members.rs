@@ -1,40 +1,43 @@
 //! A part of an object as JSON.
 
-use std::{borrow::Cow, collections::BTreeMap};
-
 use serde::{
     Serialize,
     ser::{Error as _, Impossible, SerializeStruct, Serializer},
 };
-use serde_json::{Error, Map, Value, value::RawValue};
+use serde_json::{Error, Map, Value};
 
 /// Returns these members of `object` as JSON, of the object itself and not of what is in it. The other members are not encoded:
-/// a look at the status of a deployment needs none of its template. `None` if it does not encode as a struct.
+/// a look at the status of a deployment needs none of its template. The field managers are left out of its metadata, because their
+/// sets of fields are often longer than the rest. `None` if it does not encode as a struct.
 pub fn members(object: &impl Serialize, names: &Map<String, Value>) -> Option<Value> {
-    object.serialize(Members(names)).ok()
+    object.serialize(Members(Names::Only(names))).ok()
 }
 
-/// Returns the same of the text of an object. Of its metadata it returns only the members that are in `names`, because the field
-/// sets of its managers are often longer than the rest. `None` if the text is not an object.
-pub fn members_of_text(text: &str, names: &Map<String, Value>) -> Option<Value> {
-    type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
-    let object: Members<'_> = serde_json::from_str(text).ok()?;
-    let mut found = Map::new();
-    for (name, member) in object {
-        let Some(asked) = names.get(&*name) else { continue };
-        let value = match asked.as_object().filter(|_| name == "metadata") {
-            Some(asked) => members_of_text(member.get(), asked)?,
-            None => serde_json::from_str(member.get()).ok()?,
-        };
-        found.insert(name.into_owned(), value);
+/// The members that are encoded.
+#[derive(Clone, Copy)]
+enum Names<'a> {
+    Only(&'a Map<String, Value>),
+    AllBut(&'static str),
+}
+
+impl Names<'_> {
+    fn contain(self, name: &str) -> bool {
+        match self {
+            Self::Only(names) => names.contains_key(name),
+            Self::AllBut(other) => name != other,
+        }
     }
-    Some(Value::Object(found))
+
+    /// True if `name` is a member of the object itself, and not of its metadata.
+    fn are_of_object(self) -> bool {
+        matches!(self, Self::Only(_))
+    }
 }
 
-struct Members<'a>(&'a Map<String, Value>);
+struct Members<'a>(Names<'a>);
 
 struct Struct<'a> {
-    names: &'a Map<String, Value>,
+    names: Names<'a>,
     found: Map<String, Value>,
 }
 
@@ -43,8 +46,13 @@ impl SerializeStruct for Struct<'_> {
     type Error = Error;
 
     fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
-        if self.names.contains_key(name) {
-            self.found.insert(name.to_owned(), serde_json::to_value(value)?);
+        if self.names.contain(name) {
+            let member = if name == "metadata" && self.names.are_of_object() {
+                value.serialize(Members(Names::AllBut("managedFields")))?
+            } else {
+                serde_json::to_value(value)?
+            };
+            self.found.insert(name.to_owned(), member);
         }
         Ok(())
     }
@@ -137,7 +145,10 @@ mod tests {
     fn members_are_those_of_the_whole_object() {
         let text = json!({
             "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
-            "metadata": { "name": "web", "generation": 2, "labels": { "a": "b" } },
+            "metadata": {
+                "name": "web", "generation": 2, "labels": { "a": "b" },
+                "managedFields": [{ "manager": "m", "operation": "Apply" }],
+            },
             "spec": {
                 "workloadRef": { "name": "web", "uid": "w" }, "placementName": "p", "cityCode": "dfw", "replicas": 2,
                 "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
@@ -146,7 +157,8 @@ mod tests {
             "status": { "replicas": 2, "conditions": [] },
         });
         let deployment: WorkloadDeployment = serde_json::from_value(text).unwrap();
-        let whole = serde_json::to_value(&deployment).unwrap();
+        let mut whole = serde_json::to_value(&deployment).unwrap();
+        assert!(whole["metadata"].as_object_mut().unwrap().remove("managedFields").is_some());
         for names in
             [vec!["status"], vec!["metadata", "spec"], vec!["apiVersion", "kind", "metadata", "spec", "status"], vec![]]
         {
@@ -155,11 +167,6 @@ mod tests {
                 names.iter().map(|name| ((*name).to_owned(), whole[*name].clone())).collect();
             assert_eq!(members(&deployment, &asked), Some(Value::Object(expected)));
         }
-        let asked = json!({ "metadata": { "labels": { "a": "c" }, "uid": "u" }, "status": {}, "other": {} });
-        let found = members_of_text(&whole.to_string(), asked.as_object().unwrap());
-        let expected = json!({ "metadata": { "labels": { "a": "b" } }, "status": whole["status"] });
-        assert_eq!(found, Some(expected));
-        assert_eq!(members_of_text("[]", asked.as_object().unwrap()), None);
         let without_status = Workload::new("web", crate::api::compute::WorkloadSpec::default());
         let asked = json!({ "status": {} });
         assert_eq!(members(&without_status, asked.as_object().unwrap()), Some(json!({})), "as in the whole object");

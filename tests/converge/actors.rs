@@ -17,7 +17,7 @@ use compute_operator::{
         user_list::UserName,
     },
     plan::{
-        Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Op, Shared, Step, Write,
+        Keeper, Kind, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step, Write,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             city_policy::{guard, migration::probe, policy},
@@ -128,7 +128,7 @@ impl World {
             };
             let companions = data_refs().into_iter().filter_map(shared).collect();
             let is_copy = |key: &&Key| key.0 == Kind::WorkloadDeployment && key.1 == HUB_NS;
-            let observed = federate::Observed {
+            let mut observed = federate::Observed {
                 is_first_copy: !seen.hub.objects.keys().any(|key| is_copy(&key)),
                 hidden_copy: None,
                 turn_in: None,
@@ -149,7 +149,23 @@ impl World {
                 capacity: Capacity::default(),
                 timing: Timing::default(),
             };
-            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, self.mishap.time).steps, left);
+            let plan = federate::plan(&observed, self.mishap.time);
+            let name = observed.deployment.name_any();
+            let stored =
+                |world: &Self| world.now.project.get::<WorkloadDeployment>(Kind::WorkloadDeployment, NS, &name);
+            let is_current = stored(self).as_ref() == Some(&*observed.deployment);
+            self.carry_out([Place::Project, Place::Hub], plan.steps.clone(), left);
+            let reports = |step: &Step<_, _>| matches!(step, Step::Local(write) if write.reports());
+            let is_report = is_current && !plan.steps.is_empty() && plan.steps.iter().all(reports);
+            if let Some(stored) = stored(self).filter(|_| is_report)
+                && !federate::asks_for_another_look(&observed, &plan, || Some(&stored))
+            {
+                observed.deployment = stored.into();
+                let next = federate::plan(&observed, self.mishap.time);
+                assert!(next.steps.is_empty(), "after {:?}, another look finds {:?}", plan.steps, next.steps);
+                assert_eq!((next.next, next.signals), (Next::Await, Vec::new()), "after {:?}", plan.steps);
+                self.final_reports += 1;
+            }
         }
     }
 

@@ -185,6 +185,7 @@ fn fields_of_the_go_operator_are_taken_over_once_and_follow_changes() {
     let mut initial = World::new();
     initial.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
     initial.settle();
+    assert!(initial.final_reports > 0, "each of them was checked");
     initial.write_as_the_go_operator();
     let uids = |world: &World| {
         let planes = [&world.now.project, &world.now.hub, &world.now.cell];

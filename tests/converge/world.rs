@@ -181,6 +181,8 @@ pub struct World {
     /// The foreign objects as they were at the start.
     foreign: Vec<String>,
     pub changes: usize,
+    /// Number of statuses of the federator after which it looks no more.
+    pub final_reports: usize,
     /// Troubles that no object of the model holds.
     pub mishap: Mishap,
     /// The uid of the original and its latest copied generation, by the uid of each copy.
@@ -206,6 +208,7 @@ impl World {
             past: VecDeque::new(),
             foreign: Vec::new(),
             changes: 0,
+            final_reports: 0,
             mishap: Mishap::none(),
             generations: BTreeMap::new(),
         };

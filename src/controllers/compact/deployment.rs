@@ -178,25 +178,41 @@ impl Serialize for Template {
 }
 
 impl Template {
-    /// Returns the shared template.
-    fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
-        let json = json(template);
+    /// Returns the shared template, and an equal decoded form, which its deployments share while it is in use.
+    fn of(decoded: Shared<InstanceTemplateSpec>) -> (Arc<Self>, Shared<InstanceTemplateSpec>) {
+        if let Some(recent) = Self::recent(&decoded) {
+            return recent;
+        }
+        let json = json(&decoded);
         let mut hasher = DefaultHasher::new();
         json.hash(&mut hasher);
         let digest = hasher.finish();
         // Each version of a deployment has the template of the one before. To compress it again would take longer than to compare it.
-        if let Some(known) = find_by(&digest, |known: &Self| known.json().as_deref() == Some(json.as_bytes())) {
-            return known;
-        }
-        let text = lz4_flex::block::compress_with_dict(json.as_bytes(), COMMON).into();
-        let references = references(&template.spec).into();
-        share(Arc::new(Self { text, length: json.len(), digest, references, open: Mutex::default() }))
+        let is_same = |known: &Self| known.json().as_deref() == Some(json.as_bytes());
+        let template = find_by(&digest, is_same).unwrap_or_else(|| {
+            let text = lz4_flex::block::compress_with_dict(json.as_bytes(), COMMON).into();
+            let references = references(&decoded.spec).into();
+            share(Arc::new(Self { text, length: json.len(), digest, references, open: Mutex::default() }))
+        });
+        // A template that its text does not decode to stays with its deployment, which is kept whole then.
+        let opened = template.open().filter(|opened| **opened == *decoded).unwrap_or(decoded);
+        (template, opened)
+    }
+
+    /// Returns the same if a deployment that is not packed has the template. To compare it takes less time than to encode it.
+    fn recent(decoded: &InstanceTemplateSpec) -> Option<(Arc<Self>, Shared<InstanceTemplateSpec>)> {
+        let recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.iter().rev().find_map(|(_, known)| {
+            let opened = known.opened().filter(|opened| **opened == *decoded)?;
+            Some((known.clone(), opened))
+        })
     }
 
     fn json(&self) -> Option<Vec<u8>> {
         lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()
     }
 
+    /// Decodes the template.
     fn open(&self) -> Option<Shared<InstanceTemplateSpec>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(template) = open.upgrade() {
@@ -206,13 +222,17 @@ impl Template {
         *open = template.downgrade();
         Some(template)
     }
+
+    /// Returns the decoded template if it is in use.
+    fn opened(&self) -> Option<Shared<InstanceTemplateSpec>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).upgrade().map(Shared::from)
+    }
 }
 
 impl PackedDeployment {
     /// Takes a deployment, which is packed after some others.
     pub(crate) fn of(mut deployment: WorkloadDeployment) -> Self {
-        let of_spec = std::mem::take(&mut deployment.spec.template);
-        let template = Template::of(&of_spec);
+        let (template, of_spec) = Template::of(std::mem::take(&mut deployment.spec.template));
         let propagated_digest = propagated_digest(&deployment, &template);
         deployment.spec.template = of_spec;
         let packed = Self {
@@ -335,7 +355,7 @@ pub(crate) struct PackedWorkload {
 impl PackedWorkload {
     /// Packs a Workload.
     pub(crate) fn of(mut workload: Workload) -> Self {
-        let template = Template::of(&std::mem::take(&mut workload.spec.template));
+        let (template, _) = Template::of(std::mem::take(&mut workload.spec.template));
         Self { rest: workload, template }
     }
 

@@ -126,7 +126,7 @@ fn deployment_is_packed_once_others_have_changed_after_it() {
 fn packed_deployment_that_does_not_decode_is_kept_whole() {
     let mut of = deployment("web-main-dfw", 1);
     of.spec.template.spec.runtime.resources.instance_type = "another".into();
-    let template = Template::of(&of.spec.template);
+    let (template, _) = Template::of(of.spec.template.clone());
     let mut packed = Packed::of(&of, &template).unwrap();
     // The fraction of a second is not encoded, so it does not decode.
     let fraction = "2026-09-01T07:41:13.25Z".parse().unwrap();
@@ -137,6 +137,14 @@ fn packed_deployment_that_does_not_decode_is_kept_whole() {
     // Broken text does not decode either.
     packed.text = Box::from([0xff, 0, 0xff]);
     assert_eq!(packed.unpack(&template), None);
+}
+
+#[test]
+fn open_deployments_share_an_equal_decoded_template() {
+    let [one, same, other] =
+        [("a", 7), ("b", 7), ("c", 8)].map(|(name, template)| PackedDeployment::of(deployment(name, template)).open());
+    assert!(one.spec.template.is_same_as(&same.spec.template));
+    assert!(!one.spec.template.is_same_as(&other.spec.template));
 }
 
 #[test]

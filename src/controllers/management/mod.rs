@@ -25,7 +25,10 @@ use self::{
     city_policy::{migration::probe::Prober, policy::CityPolicy, refused_policies::RefusedPolicies},
     collector::Collector,
     drain::{city_watch::CityWatch, drains::Drains},
-    federator::{Federator, blocked::BlockedDeployments, latency::Latency, pace::Pace, unshown::UnshownInstances},
+    federator::{
+        Federator, blocked::BlockedDeployments, latency::Latency, pace::Pace, reports::Reports,
+        unshown::UnshownInstances,
+    },
     hub::{hub_cache::HubCache, hub_outage::OutageWatch},
     projector::{Projector, quarantine::QuarantineRegistry},
     projects::{registry::ProjectRegistry, unreadable::UnreadableWatch},
@@ -123,6 +126,8 @@ struct Context {
     quarantine: Arc<QuarantineRegistry>,
     /// Running Instances that their project rejects.
     unshown: Arc<UnshownInstances>,
+    /// Statuses that the federator is writing.
+    reports: Arc<Reports>,
     /// Drains of cities, as last decided.
     drains: Arc<Drains>,
     /// Triggers that enqueue keys.
@@ -149,6 +154,7 @@ impl Context {
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
         let quarantine = Arc::new(QuarantineRegistry::new(options.timing.delivery_grace, &metrics));
         let (latency, unshown) = (Arc::<Latency>::default(), Arc::<UnshownInstances>::default());
+        let reports = Arc::<Reports>::default();
         let triggers = Arc::new(Triggers {
             hub: Arc::clone(&hub),
             projects: Arc::clone(&projects),
@@ -157,6 +163,7 @@ impl Context {
             latency: Arc::clone(&latency),
             quarantine: Arc::clone(&quarantine),
             unshown: Arc::clone(&unshown),
+            reports: Arc::clone(&reports),
             drains: Arc::clone(&drains),
         });
         Arc::new(Self {
@@ -169,6 +176,7 @@ impl Context {
             latency,
             quarantine,
             unshown,
+            reports,
             drains,
             triggers,
             refused: Arc::default(),

@@ -3,6 +3,7 @@
 pub(crate) mod blocked;
 pub(crate) mod latency;
 pub(crate) mod pace;
+pub(crate) mod reports;
 pub(crate) mod unshown;
 
 use std::{
@@ -126,7 +127,9 @@ impl Reconciler for Federator {
                 self.note(key, &plan.signals, now);
                 return Ok(Next::After(RACE_PAUSE));
             }
+            let report = federate::status_of(&plan).map(|status| self.ctx.reports.write(key, status));
             let (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
+            drop(report);
             let Err(stopped) = &done else { break (plan, done, sent) };
             match self.read_hidden(&mut observed, stopped).await {
                 Ok(true) => {}
@@ -138,6 +141,11 @@ impl Reconciler for Federator {
             Ok(next) => {
                 self.note(key, &plan.signals, now);
                 self.measure(key, &observed, &plan, now);
+                // The status that was written has not enqueued the deployment.
+                let stored = || project.deployments.get(&key.object).map(|stored| stored.open());
+                if federate::asks_for_another_look(&observed, &plan, stored) {
+                    self.ctx.queues.federator.add(key.clone());
+                }
                 Ok(next)
             }
             Err(Stopped { at: End::Local, error }) => {

@@ -11,13 +11,28 @@ use super::{
 };
 use crate::plan::management::observed::phase::Phase;
 use crate::{
-    api::{karmada::PropagationPolicy, names::CityCode, reason::Reason},
+    api::{compute::WorkloadDeployment, karmada::PropagationPolicy, meta::label, names::CityCode, reason::Reason},
     plan::{
-        Hub, Plan, Shared, Write,
+        Hub, Known, Plan, Shared, Write,
         event::{self, Note, Severity},
+        ownership,
     },
     timing::Timing,
 };
+
+/// True if a policy needs no change for one more deployment with this spelling of its city: it selects the spelling, and is past
+/// the migration. It must be needed for other deployments already.
+pub fn covers(policy: &PropagationPolicy, spelling: &str) -> bool {
+    let templates =
+        policy.spec.resource_selectors.iter().filter(|selector| selector.kind == WorkloadDeployment::KIND.gvk().1);
+    let mut spellings = templates
+        .filter_map(|selector| selector.label_selector.as_ref())
+        .flat_map(|selector| selector.values_of(label::TOPOLOGY_CITY));
+    ownership::is_managed(policy)
+        && policy.metadata.deletion_timestamp.is_none()
+        && Phase::of(&policy.spec) == Phase::Dependencies
+        && spellings.any(|selected| selected == spelling)
+}
 
 /// One city in one hub namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-pub use super::city::{ClaimsGivenUp, Decided, Observed, Propagation, Questions};
+pub use super::city::{ClaimsGivenUp, Decided, Observed, Propagation, Questions, covers};
 use super::{
     city::step,
     guard::{self, Guarded},

@@ -1,10 +1,11 @@
 //! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::Deref, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -26,7 +27,7 @@ use crate::plan::management::{
 };
 use crate::{
     api::{
-        compute::{LastDelivery, WorkloadDeployment},
+        compute::{LastDelivery, WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{self, annotation, finalizer, label, manager},
         names::{CityCode, CityPolicyName},
         reason::Reason,
@@ -86,6 +87,32 @@ fn proved(observed: &Observed, plan: Decided) -> Decided {
 pub fn applies_copy(step: &Step<Project, Hub>) -> bool {
     let Step::Remote(write) = step else { return false };
     write.object.kind == Kind::WorkloadDeployment && matches!(write.op, Op::Apply { .. })
+}
+
+/// Returns the status that a plan writes to the project's deployment.
+pub fn status_of(plan: &Decided) -> Option<WorkloadDeploymentStatus> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+            WorkloadDeploymentStatus::deserialize(&body["status"]).ok()
+        }
+        _ => None,
+    })
+}
+
+/// True if another look has to follow a plan because of the status that it writes. `stored` returns the deployment after it.
+///
+/// None has to follow if the plan waits for nothing, if the server stores the status as it is written, and if that ends no rollout,
+/// which releases data. Then the next plan on the same objects is empty (a property of `converge`).
+pub fn asks_for_another_look<D>(observed: &Observed, plan: &Decided, stored: impl FnOnce() -> Option<D>) -> bool
+where
+    D: Deref<Target = WorkloadDeployment>,
+{
+    let is_final = plan.next == Next::Await && plan.signals.is_empty();
+    let Some(written) = status_of(plan) else { return false };
+    !is_final
+        || stored().is_none_or(|stored| {
+            stored.status.as_ref() != Some(&written) || resolve::may_release(&observed.deployment, &stored)
+        })
 }
 
 /// True if the annotations of a copy do not prove that it is of this deployment, at this generation or an earlier one.

@@ -403,10 +403,16 @@ pub fn wants_companions(
 }
 
 /// True if Instances of an older template may still run. That is so until the cell reports otherwise.
-pub fn is_rolling(deployment: &WorkloadDeployment) -> bool {
+fn is_rolling(deployment: &WorkloadDeployment) -> bool {
     deployment.report().is_none_or(|status| {
         status.observed_generation < deployment.metadata.generation || status.updated_replicas < status.replicas
     })
+}
+
+/// True if a new status of a deployment ends a rollout that has kept data of an older template.
+pub fn may_release(before: &WorkloadDeployment, after: &WorkloadDeployment) -> bool {
+    let keeps_data = annotated(before, annotation::EXPECTED_REFERENCED_DATA).into_iter().next().is_some();
+    keeps_data && is_rolling(before) != is_rolling(after)
 }
 
 /// Formats references for a message.

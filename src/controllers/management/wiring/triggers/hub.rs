@@ -98,7 +98,7 @@ impl Triggers {
             let expected = copy.annotations().get(annotation::EXPECTED_REFERENCED_DATA).cloned();
             (copy.uid(), copy.metadata.deletion_timestamp.is_some(), city, expected)
         };
-        if copy.old.map(placed) != copy.new.map(placed) {
+        if copy.old.map(placed) != copy.new.map(placed) && !self.is_copy_among_others(copy) {
             copy.both().filter_map(copy_city).for_each(|city| keys.policy(copy.namespace, city));
         }
         let expected = |copy: Option<&WorkloadDeployment>| -> BTreeSet<DataRef> {

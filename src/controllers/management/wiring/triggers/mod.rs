@@ -11,26 +11,27 @@ use kube::ResourceExt;
 
 use crate::controllers::management::{
     drain::drains::Drains,
-    federator::{blocked::BlockedDeployments, latency::Latency, unshown::UnshownInstances},
+    federator::{blocked::BlockedDeployments, latency::Latency, reports::Reports, unshown::UnshownInstances},
     hub::hub_cache::HubCache,
     projector::quarantine::QuarantineRegistry,
     projects::{project_cache::ProjectCache, registry::ProjectRegistry},
     wiring::{
-        index::{Index, namespace_index, origin_namespace_index, project_index, source_index},
+        index::{Index, city_index, copy_city, namespace_index, origin_namespace_index, project_index, source_index},
         queues::{CompanionKey, InstanceKey, Keys, ProjectKey, Queues},
     },
 };
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        meta::annotation,
+        meta::{annotation, label},
         names::{CityCode, CityPolicyName, HubNamespace, ProjectName},
         referenced::{DataRef, SourceKind},
     },
     controllers::{compact::PackedDeployment, with},
     io::store::{Change, ObjectKey},
     plan::{
-        management::projector::projection,
+        Delta,
+        management::{city_policy::policy, projector::projection},
         references::{annotated, references},
     },
 };
@@ -44,6 +45,7 @@ pub(crate) struct Triggers {
     pub(crate) latency: Arc<Latency>,
     pub(crate) quarantine: Arc<QuarantineRegistry>,
     pub(crate) unshown: Arc<UnshownInstances>,
+    pub(crate) reports: Arc<Reports>,
     pub(crate) drains: Arc<Drains>,
 }
 
@@ -335,6 +337,50 @@ fn with_references(project: &ProjectCache, key: ObjectKey, deployment: &PackedDe
     let data_refs = deployment.references().iter().map(|reference| &reference.data_ref).chain(deployment.expected());
     keys.companion.extend(data_refs.map(|data_ref| CompanionKey::new(&project.name, &key.namespace, data_ref.clone())));
     keys.federator.insert(ProjectKey { project: project.name.clone(), object: key });
+}
+
+/// New deployments next to others of their city.
+impl Triggers {
+    /// True if the policy of a city in a hub namespace [covers] a new deployment.
+    ///
+    /// [covers]: policy::covers
+    fn is_covered(&self, namespace: &str, city: &CityCode, spelling: &str) -> bool {
+        let policy = self.hub.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
+        policy.is_some_and(|policy| policy::covers(&policy, spelling))
+    }
+
+    /// True if a new copy joins others of its city. Its policy then decides as before, and looks again once the copy is bound.
+    fn is_copy_among_others(&self, copy: &Delta<'_, WorkloadDeployment>) -> bool {
+        let (None, Some(new)) = (copy.old, copy.new) else { return false };
+        let (Some(city), Some(spelling)) = (copy_city(new), new.labels().get(label::TOPOLOGY_CITY)) else {
+            return false;
+        };
+        new.metadata.deletion_timestamp.is_none()
+            && self.hub.copies.count_by_index(&city_index(copy.namespace, &city)) > 1
+            && self.hub.binding_of(copy.namespace, copy.name).is_none()
+            && self.is_covered(copy.namespace, &city, spelling)
+    }
+
+    /// True if a change of a deployment leaves its policy as it is: the deployment is new and joins others of its city, or neither
+    /// its city nor its life has changed.
+    fn leaves_policy(&self, project: &ProjectCache, deployment: &Delta<'_, WorkloadDeployment>) -> bool {
+        // Without its namespace, the policy is that of the recorded hub namespace.
+        let (Some(uid), Some(new)) = (project.namespace_uid(deployment.namespace), deployment.new) else {
+            return false;
+        };
+        let life = |of: &WorkloadDeployment| {
+            (of.metadata.uid.clone(), of.metadata.deletion_timestamp.is_some(), of.spec.city_code.clone())
+        };
+        if let Some(old) = deployment.old {
+            return life(old) == life(new);
+        }
+        let Ok(city) = CityCode::parse(&new.spec.city_code) else { return false };
+        let is_other =
+            |key: &ObjectKey, other: &PackedDeployment| &*key.name != deployment.name && !other.is_deleting();
+        new.metadata.deletion_timestamp.is_none()
+            && project.deployments.any_by_index(&city_index(deployment.namespace, &city), is_other)
+            && self.is_covered(&HubNamespace::of(&uid), &city, &city.label_value(&new.spec.city_code))
+    }
 }
 
 /// The policy of a deployment's city.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
+use kube::{ResourceExt, api::ObjectMeta};
 
 use super::{Keys, Triggers, companions_of, policy_of, workloads};
 use crate::{
@@ -45,7 +45,10 @@ impl Triggers {
         project.deployments.listen(self.on_in(project, |this, project, change| {
             opened(change, |deployment| {
                 this.measure_change(project, &deployment);
-                this.after_deployment(project, &deployment)
+                let mut keys = this.after_deployment(project, &deployment);
+                // If another look has to follow its own status, the federator asks for that by itself.
+                keys.federator.retain(|key| !this.is_own_report(key, &deployment));
+                keys
             })
         }));
         project.locations.listen(self.on_in(project, |_, project, change| after_location(project, &delta(change))));
@@ -93,10 +96,10 @@ impl Triggers {
         keys.federator.insert(own(name));
         keys.workload.extend(deployment.both().map(|wd| own(&wd.spec.workload_ref.name)));
         if !deployment.old.zip(deployment.new).is_some_and(|(old, new)| asks_for_the_same(old, new)) {
-            for wd in deployment.both() {
-                policy_of(project, wd, &mut keys);
-                keys.companion.extend(companions_of(project, wd));
+            if !self.leaves_policy(project, deployment) {
+                deployment.both().for_each(|wd| policy_of(project, wd, &mut keys));
             }
+            keys.companion.extend(deployment.both().flat_map(|wd| companions_of(project, wd)));
         }
         let owner = |wd: Option<&WorkloadDeployment>| wd.and_then(ownership::controller_of).map(|own| own.uid.clone());
         if deployment.old.is_some() && (deployment.new.is_none() || owner(deployment.old) != owner(deployment.new)) {
@@ -110,6 +113,17 @@ impl Triggers {
             self.hub_instances(&origin_deployment_index(&project.name, namespace, name), &mut keys);
         }
         keys
+    }
+
+    /// True if the status that the federator is writing is all that has changed. The version and the field managers do not count.
+    fn is_own_report(&self, key: &ProjectKey, deployment: &Delta<'_, WorkloadDeployment>) -> bool {
+        let Some((old, new)) = deployment.old.zip(deployment.new) else { return false };
+        let metadata = |of: &WorkloadDeployment| ObjectMeta {
+            resource_version: None,
+            managed_fields: None,
+            ..of.metadata.clone()
+        };
+        self.reports.has(key, new.status.as_ref()) && old.spec == new.spec && metadata(old) == metadata(new)
     }
 
     pub(super) fn after_own_namespace(&self, project: &ProjectCache, namespace: &Delta<'_, NamespaceFacts>) -> Keys {

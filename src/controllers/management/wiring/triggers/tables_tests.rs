@@ -464,11 +464,7 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
     assert_table([
         ("created", after(None, Some(&web)), created.into()),
         ("status changed", after(Some(&web), Some(&web)), "workload w, federator web".into()),
-        (
-            "spec changed",
-            after(Some(&web), Some(&newer)),
-            "workload w, federator web, policy dfw, companion Secret/db".into(),
-        ),
+        ("spec changed", after(Some(&web), Some(&newer)), "workload w, federator web, companion Secret/db".into()),
         ("recreated", after(Some(&web), Some(&recreated)), created.into()),
         (
             "cluster does not answer",
@@ -482,6 +478,61 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
     let free = Delta { namespace: "shop", name: "waiting-p-dfw", old: Some(&api()), new: None };
     let keys = shown(&ctx.triggers.after_deployment(&project, &free));
     assert_eq!(keys, "workload w, workload waiting, federator waiting-p-dfw, policy ord");
+}
+
+/// Each new deployment had the policy of its city read all others of the city three times.
+#[tokio::test]
+async fn new_deployment_among_others_of_its_city_leaves_the_policy_that_covers_it() {
+    let (ctx, project) = world();
+    let selecting = |spelling: &str, kinds: &[&str]| {
+        let mut policy = policy(true, kinds);
+        let selected = json!({ "matchLabels": { label::TOPOLOGY_CITY: spelling } });
+        policy.spec.resource_selectors[0].label_selector = serde_json::from_value(selected).unwrap();
+        policy
+    };
+    let mut terminating = selecting("DFW", &["WorkloadDeployment"]);
+    terminating.metadata.deletion_timestamp = deployment(|object| {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    })
+    .metadata
+    .deletion_timestamp;
+    let leaving = deployment(|object| {
+        object["metadata"]["name"] = json!("leaving");
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    let (new, of_hub) = (deployment(|object| object["metadata"]["name"] = json!("new")), copy("DFW", &[]));
+    let (web, web_on_hub) = (deployment(|_| ()), copy("dfw", &[]));
+    let packed = PackedDeployment::of;
+    let covering = || selecting("DFW", &["WorkloadDeployment"]);
+    for (case, policy, other, expected) in [
+        ("covered", covering(), Some(&web), (false, false)),
+        ("another spelling", selecting("dfw", &["WorkloadDeployment"]), Some(&web), (true, true)),
+        ("migrating", selecting("DFW", &["WorkloadDeployment", "Secret"]), Some(&web), (true, true)),
+        ("policy terminating", terminating, Some(&web), (true, true)),
+        ("alone", covering(), None, (true, true)),
+        ("the other is terminating", covering(), Some(&leaving), (true, false)),
+    ] {
+        put(&ctx.hub.policies, [("ns-u", "city-dfw", policy)]);
+        let (others, copies) = (
+            other.map(|other| ("shop", "web", packed(other.clone()))),
+            other.map(|_| ("ns-u", "web", packed(web_on_hub.clone()))),
+        );
+        put(&project.deployments, others.into_iter().chain([("shop", "new", packed(new.clone()))]));
+        put(&ctx.hub.copies, copies.into_iter().chain([("ns-u", "new", packed(of_hub.clone()))]));
+        let of_new = |old, new| Delta { namespace: "shop", name: "new", old, new };
+        let concerns = |keys: Keys| !keys.policy.is_empty();
+        let is_enqueued = (
+            concerns(ctx.triggers.after_deployment(&project, &of_new(None, Some(&new)))),
+            concerns(ctx.triggers.after_copy(&on_hub("new", None, Some(&of_hub)))),
+        );
+        assert_eq!(is_enqueued, expected, "{case}");
+        assert!(concerns(ctx.triggers.after_deployment(&project, &of_new(Some(&new), None))), "{case}: deleted");
+        assert!(concerns(ctx.triggers.after_copy(&on_hub("new", Some(&of_hub), None))), "{case}: copy deleted");
+    }
+    put(&ctx.hub.policies, [("ns-u", "city-dfw", covering())]);
+    put(&ctx.hub.copies, [("ns-u", "web", packed(of_hub.clone())), ("ns-u", "new", packed(of_hub.clone()))]);
+    let bound = ctx.triggers.after_copy(&on_hub("web", None, Some(&of_hub)));
+    assert_eq!(shown(&bound), "federator web, policy dfw", "its binding was seen before it");
 }
 
 #[tokio::test]

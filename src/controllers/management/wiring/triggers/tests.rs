@@ -75,6 +75,42 @@ async fn terminating_deployment_without_an_event_is_enqueued_in_each_sweep() {
     }
 }
 
+/// Each status that the federator wrote made it look at the deployment once more, and find nothing.
+#[tokio::test]
+async fn status_that_the_federator_writes_does_not_enqueue_it() {
+    let metadata =
+        |version: &str| json!({ "name": "web", "namespace": "shop", "uid": "a", "resourceVersion": version });
+    let status = |replicas| WorkloadDeploymentStatus { replicas, ..WorkloadDeploymentStatus::default() };
+    let theirs = || Some([("theirs".to_owned(), "1".to_owned())].into());
+    for (written, annotations, expected) in [
+        (Some(status(1)), None, (0, 1)),
+        (Some(status(1)), theirs(), (1, 1)),
+        (Some(status(2)), None, (1, 1)),
+        (None, None, (1, 1)),
+    ] {
+        for is_answer in [true, false] {
+            let (ctx, project) = (Context::of_tests(), project(&[metadata("1")]));
+            ctx.triggers.listen_to_project(&project);
+            let key = ProjectKey::new(&project.name, "shop", "web");
+            let report = written.clone().map(|status| ctx.reports.write(&key, status));
+            let mut changed = deployment(&metadata("2"));
+            changed.status = Some(status(1));
+            changed.metadata.annotations = annotations.clone();
+            let object = Incoming::new(&changed.clone(), Some(PackedDeployment::of(changed)));
+            if is_answer {
+                project.deployments.wrote(object)
+            } else {
+                project.deployments.observe(object)
+            }
+            let queues = &ctx.queues;
+            let depths = (queues.federator.depth(), queues.workload.depth());
+            assert_eq!(depths, expected, "{written:?}, {annotations:?}, answer: {is_answer}");
+            drop(report);
+            assert!(!ctx.reports.has(&key, Some(&status(1))), "it is written");
+        }
+    }
+}
+
 /// A new user of a shared companion enqueues itself and the companion, but not the other users.
 #[tokio::test]
 async fn shared_companion_with_many_new_users_is_enqueued_once() {
