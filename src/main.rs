@@ -68,7 +68,7 @@ fn run(config: Config) -> ExitCode {
     }
     // One thread does the work, also on a node with many cores. With two threads a restart took a quarter more CPU time (measured),
     // and the servers take most of the time anyway. The Lease has its own thread.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return bad_config(&format!("cannot start: {error}")),
     };

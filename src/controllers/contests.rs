@@ -82,6 +82,11 @@ impl<K: Key> Contests<K> {
         Round { contests: self, key: key.clone(), held, sent: Vec::new(), now }
     }
 
+    /// True if another client reverts a write of this key, or if the server does not keep it.
+    pub(super) fn are_about(&self, key: &K) -> bool {
+        self.lock().all.get(key).is_some_and(Memory::is_contested)
+    }
+
     /// Forgets the writes of a deleted object.
     pub(super) fn forget(&self, key: &K) {
         if self.lock().all.contains_key(key) {

@@ -14,7 +14,7 @@ const METADATA: &str = "metadata";
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// Members of a JSON object in their order. Their values are not decoded.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 struct Members(Vec<(Box<str>, Box<RawValue>)>);
 
 impl Members {
@@ -70,13 +70,20 @@ impl<'de> Deserialize<'de> for Members {
 /// An API server keeps, for each field manager, the set of fields that the manager owns, as a tree of objects. Decoded as a tree,
 /// such a set takes ten KiB or more, as text half a KiB. So the sets of a decoded object are text. Code that needs a set decodes it
 /// with [`crate::plan::diff::unpack`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Encoded {
     /// Name, namespace, uid and resourceVersion.
     identity: ObjectMeta,
     metadata: Members,
     /// All members except the metadata.
     rest: Members,
+}
+
+/// Shows none of its content, which may be that of a Secret.
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Encoded").field(&self.identity).finish()
+    }
 }
 
 impl<'de> Deserialize<'de> for Encoded {
@@ -282,6 +289,13 @@ mod tests {
         assert_eq!(encoded.part(asked.as_object().unwrap()), Some(expected));
         let alone = encoded.metadata_alone();
         assert_eq!(alone.part(asked.as_object().unwrap()), Some(json!({ "metadata": { "labels": { "a": "b" } } })));
+    }
+
+    #[test]
+    fn debug_output_shows_no_content() {
+        let encoded = Encoded::of(r#"{"metadata":{"name":"db"},"data":{"password":"c2VjcmV0"}}"#).unwrap();
+        let shown = format!("{encoded:?}");
+        assert!(shown.contains("db") && !shown.contains("c2VjcmV0"), "{shown}");
     }
 
     #[test]

@@ -157,8 +157,10 @@ impl World {
             self.carry_out([Place::Project, Place::Hub], plan.steps.clone(), left);
             let reports = |step: &Step<_, _>| matches!(step, Step::Local(write) if write.reports());
             let is_report = is_current && !plan.steps.is_empty() && plan.steps.iter().all(reports);
-            if let Some(stored) = stored(self).filter(|_| is_report)
-                && !federate::asks_for_another_look(&observed, &plan, || Some(&stored))
+            let written = federate::status_of(&plan).filter(|_| is_report);
+            if let Some((written, stored)) = written.zip(stored(self))
+                && stored.status.as_ref() == Some(&written)
+                && !federate::asks_for_another_look(&observed, &plan, &written, &stored)
             {
                 observed.deployment = stored.into();
                 let next = federate::plan(&observed, self.mishap.time);

@@ -141,9 +141,7 @@ impl Reconciler for Federator {
             Ok(next) => {
                 self.note(key, &plan.signals, now);
                 self.measure(key, &observed, &plan, now);
-                // The status that was written has not enqueued the deployment.
-                let stored = || project.deployments.get(&key.object).map(|stored| stored.open());
-                if federate::asks_for_another_look(&observed, &plan, stored) {
+                if self.has_to_look_again(&project, key, &observed, &plan) {
                     self.ctx.queues.federator.add(key.clone());
                 }
                 Ok(next)
@@ -188,6 +186,16 @@ impl Federator {
             self.pace.take(key, &observed.deployment.spec.template, now.instant);
         }
         true
+    }
+
+    /// True if another look has to follow the status that a plan has written. That has not enqueued the deployment, see
+    /// [`Reports`](reports::Reports).
+    fn has_to_look_again(&self, project: &ProjectCache, key: &ProjectKey, observed: &Observed, plan: &Decided) -> bool {
+        let Some(written) = federate::status_of(plan) else { return false };
+        let asks =
+            |stored: Arc<PackedDeployment>| federate::asks_for_another_look(observed, plan, &written, &stored.open());
+        // A contest ends with a look that finds nothing to write.
+        self.contests.are_about(key) || project.deployments.get(&key.object).is_some_and(asks)
     }
 
     /// Reads the object behind a refused write that no cache shows: a hub namespace or a copy. True if it was read now, so that

@@ -1,6 +1,6 @@
 //! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
 
-use std::{collections::BTreeMap, ops::Deref, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -99,20 +99,21 @@ pub fn status_of(plan: &Decided) -> Option<WorkloadDeploymentStatus> {
     })
 }
 
-/// True if another look has to follow a plan because of the status that it writes. `stored` returns the deployment after it.
+/// True if another look has to follow a plan because of the status that it has `written`. `stored` is the deployment after it.
 ///
 /// None has to follow if the plan waits for nothing, if the server stores the status as it is written, and if that ends no rollout,
-/// which releases data. Then the next plan on the same objects is empty (a property of `converge`).
-pub fn asks_for_another_look<D>(observed: &Observed, plan: &Decided, stored: impl FnOnce() -> Option<D>) -> bool
-where
-    D: Deref<Target = WorkloadDeployment>,
-{
+/// which releases data. Then the next plan for the same objects is empty. `converge` shows that for plans that only report. A
+/// status that has not come into the cache makes no look either: it would only be written again.
+pub fn asks_for_another_look(
+    observed: &Observed,
+    plan: &Decided,
+    written: &WorkloadDeploymentStatus,
+    stored: &WorkloadDeployment,
+) -> bool {
+    let before = &*observed.deployment;
     let is_final = plan.next == Next::Await && plan.signals.is_empty();
-    let Some(written) = status_of(plan) else { return false };
-    !is_final
-        || stored().is_none_or(|stored| {
-            stored.status.as_ref() != Some(&written) || resolve::may_release(&observed.deployment, &stored)
-        })
+    let is_as_written = stored.status.as_ref() == Some(written) && !resolve::may_release(before, stored);
+    stored.metadata.resource_version != before.metadata.resource_version && !(is_final && is_as_written)
 }
 
 /// True if the annotations of a copy do not prove that it is of this deployment, at this generation or an earlier one.

@@ -169,6 +169,50 @@ fn first_status_waits_for_the_report_of_the_city() {
 }
 
 #[test]
+fn status_that_is_stored_as_written_needs_no_other_look_unless_something_waits_for_it() {
+    let plan_of = |wd: &WorkloadDeployment| {
+        let mut copy = copy_of(wd);
+        copy.status = serde_json::from_value(json!({ "replicas": 1, "updatedReplicas": 1, "observedGeneration": 4,
+            "observedSourceGeneration": 4 }))
+        .unwrap();
+        let observed = observed(wd, Some("n1"), Some(namespace()), Some(copy));
+        let plan = plan(&observed, NOW);
+        let written = status_of(&plan).unwrap();
+        (observed, Decided { next: Next::Await, signals: Vec::new(), ..plan }, written)
+    };
+    let mut expecting = marked();
+    let expected = json!(["Secret/db"]).to_string();
+    expecting.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), expected);
+    expecting.status = None;
+    let (observed, plan, written) = plan_of(&marked());
+    let like = |plan: &Decided| Decided { steps: plan.steps.clone(), next: plan.next, signals: Vec::new() };
+    let waiting = Decided { next: Next::After(Duration::from_secs(1)), ..like(&plan) };
+    let blocked = Signal::Blocked { reason: "NotApplied".into(), silent: false };
+    let blocked = like(&plan).with([blocked]);
+    assert_eq!(status_of(&Plan::nothing()), None);
+    let stored = |status: &WorkloadDeploymentStatus, version: &str| {
+        let mut stored = (*observed.deployment).clone();
+        stored.status = Some(status.clone());
+        stored.metadata.resource_version = Some(version.into());
+        stored
+    };
+    let other = WorkloadDeploymentStatus { replicas: 9, ..written.clone() };
+    for (case, plan, stored, expected) in [
+        ("as written", &plan, stored(&written, "6"), false),
+        ("not in the cache", &plan, stored(&other, "5"), false),
+        ("changed by the server", &plan, stored(&other, "6"), true),
+        ("a grace runs", &waiting, stored(&written, "6"), true),
+        ("blocked", &blocked, stored(&written, "6"), true),
+    ] {
+        assert_eq!(asks_for_another_look(&observed, plan, &written, &stored), expected, "{case}");
+    }
+    let (observed, plan, written) = plan_of(&expecting);
+    let mut stored = (*observed.deployment).clone();
+    (stored.status, stored.metadata.resource_version) = (Some(written.clone()), Some("6".into()));
+    assert!(asks_for_another_look(&observed, &plan, &written, &stored), "the rollout has ended, and released its data");
+}
+
+#[test]
 fn copy_has_labels_for_its_cell_and_none_of_karmada() {
     let copy = copy_of(&marked());
     let labels = copy.labels();

@@ -46,7 +46,7 @@ impl Triggers {
             opened(change, |deployment| {
                 this.measure_change(project, &deployment);
                 let mut keys = this.after_deployment(project, &deployment);
-                // If another look has to follow its own status, the federator asks for that by itself.
+                // If another look has to follow its own status, the federator asks for it.
                 keys.federator.retain(|key| !this.is_own_report(key, &deployment));
                 keys
             })
@@ -88,8 +88,9 @@ impl Triggers {
         }
     }
 
-    /// A deployment concerns itself, its Workload, its policy and its companions. If it appears, is deleted or loses its cluster, it
-    /// concerns its projections, which show its readiness. If its name becomes free, it concerns the Workloads that wait for it.
+    /// A deployment concerns itself, its Workload and its companions, and its policy if it comes, moves or goes. If it appears, is
+    /// deleted or loses its cluster, it concerns its projections, which show its readiness. If its name becomes free, it concerns
+    /// the Workloads that wait for it.
     pub(super) fn after_deployment(&self, project: &ProjectCache, deployment: &Delta<'_, WorkloadDeployment>) -> Keys {
         let (mut keys, namespace, name) = (Keys::default(), deployment.namespace, deployment.name);
         let own = |name: &str| ProjectKey::new(&project.name, namespace, name);
