@@ -163,5 +163,6 @@ mod tests {
         };
         assert_eq!([1, 2, 3, 4].map(attempt), [true; 4], "a hand's edit is put right at once");
         assert!(!attempt(5), "what is taken back each time waits");
+        assert!(contests.are_about(&key) && !contests.are_about(&ObjectKey::new("ns-1", "web-1")));
     }
 }

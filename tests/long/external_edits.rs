@@ -95,7 +95,7 @@ fn guarded_city_with_a_changed_label_stays() {
         label(&world.hub, "cell-dfw", Some("lhr")).await;
         eventually("the wrong label is reported", || async {
             let message = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
-            if message.contains("says lhr") { Ok(()) } else { Err(message) }
+            if message.contains("is lhr") { Ok(()) } else { Err(message) }
         })
         .await;
         // The labels of two clusters are swapped.
@@ -164,7 +164,7 @@ struct Edit {
 
 const EDITS: [Edit; 9] = [
     Edit { fact: 49, renewed: &["WorkloadDeployment", "Instance"], may_renew_data: true, is_repaired: true },
-    Edit { fact: 50, renewed: &["Secret"], may_renew_data: false, is_repaired: true },
+    Edit { fact: 50, renewed: &["Secret"], may_renew_data: true, is_repaired: true },
     Edit { fact: 51, renewed: &[], may_renew_data: false, is_repaired: false },
     Edit { fact: 52, renewed: &[], may_renew_data: false, is_repaired: false },
     Edit { fact: 53, renewed: &[], may_renew_data: false, is_repaired: false },

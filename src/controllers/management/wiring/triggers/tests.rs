@@ -98,9 +98,9 @@ async fn status_that_the_federator_writes_does_not_enqueue_it() {
             changed.metadata.annotations = annotations.clone();
             let object = Incoming::new(&changed.clone(), Some(PackedDeployment::of(changed)));
             if is_answer {
-                project.deployments.wrote(object)
+                project.deployments.wrote(object);
             } else {
-                project.deployments.observe(object)
+                project.deployments.observe(object);
             }
             let queues = &ctx.queues;
             let depths = (queues.federator.depth(), queues.workload.depth());
