@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    condition, delete, deployment, eventually, eventually_within, get, list, merge, skip,
+    condition, delete, deployment, eventually, eventually_within, get, list, merge, skip, skipped,
 };
 use futures::{StreamExt, stream};
 use kube::{ResourceExt, api::DynamicObject};
@@ -277,10 +277,14 @@ fn bindings_deleted_in_bulk_are_repaired_one_by_one() {
             .map(|write| write.at)
             .collect();
         touches.sort_unstable();
-        // On a slow machine, a touched binding may not be back before its next turn. Real Karmada recreates some by itself, or all, if
-        // a status of the copy arrives between deletion and repair.
-        let expected = if stage.world.bed.stand_in().is_some() { count..=2 * count } else { 0..=3 * count };
-        assert!(expected.contains(&touches.len()), "{} touches of {count}", touches.len());
+        // On a slow machine, a touched binding may not be back before its next turn. Real Karmada recreates some by itself, if a
+        // status of the copy arrives between deletion and repair.
+        let fewest = if stage.world.bed.stand_in().is_some() { count } else { count / 2 };
+        if stage.world.bed.stand_in().is_none() && touches.len() < fewest {
+            skipped("real Karmada recreated most bindings by itself, before their repair was due");
+            return;
+        }
+        assert!((fewest..=2 * count).contains(&touches.len()), "{} touches of {count}", touches.len());
         // Three at once, then one each tenth of a second. Half of that allows for delays between budget and server on a slow
         // machine.
         for (n, span) in touches.windows(30).enumerate() {
@@ -296,7 +300,7 @@ fn bindings_deleted_in_bulk_are_repaired_one_by_one() {
             repaired += of("Repaired");
         }
         // One plan has this Event and BindingMissing. With the same name, this one was never stored.
-        assert!(repaired > 0 || touches.is_empty(), "no Event reports a repair");
+        assert!(repaired > 0, "no Event reports a repair");
     });
 }
 

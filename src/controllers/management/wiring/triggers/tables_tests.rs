@@ -480,7 +480,7 @@ async fn change_of_a_deployment_concerns_what_it_refers_to_and_what_waits_for_it
     assert_eq!(keys, "workload w, workload waiting, federator waiting-p-dfw, policy ord");
 }
 
-/// Each new deployment had the policy of its city read all others of the city three times.
+/// Each new deployment had the policy of its city read all others of the city twice.
 #[tokio::test]
 async fn new_deployment_among_others_of_its_city_leaves_the_policy_that_covers_it() {
     let (ctx, project) = world();
