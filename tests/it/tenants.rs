@@ -31,6 +31,12 @@ fn typed(page: &str) -> Vec<String> {
     own.map(str::to_owned).collect()
 }
 
+/// True if the table of `cargo testbed status` shows this object as ready.
+fn is_ready(table: &str, kind: &str, name: &str) -> bool {
+    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.any(|line| line.starts_with(&[kind, NAMESPACE, name, "True"]))
+}
+
 #[test]
 fn tenant_pages_commands_work_in_their_order() {
     RUNTIME.block_on(async {
@@ -51,12 +57,14 @@ fn tenant_pages_commands_work_in_their_order() {
             }
             if page == PAGES[0] {
                 let table = status::table(&world.project).await.unwrap();
-                let ready = |kind: &str, name: &str| {
-                    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-                    lines.any(|line| line.starts_with(&[kind, NAMESPACE, name, "True"]))
-                };
-                assert!(ready("Workload", "hello") && ready("WorkloadDeployment", "hello-edge-ord"), "{table}");
-                assert!(ready("Instance", "hello-edge-dfw-1"), "{table}");
+                let waited_for = [("Workload", "hello"), ("WorkloadDeployment", "hello-edge-ord")];
+                assert!(waited_for.iter().all(|(kind, name)| is_ready(&table, kind, name)), "{table}");
+                // The state of an Instance comes by another way than the status of its deployment, and can arrive later.
+                eventually("the table shows the last Instance of dfw as ready", async || {
+                    let table = status::table(&world.project).await.unwrap();
+                    is_ready(&table, "Instance", "hello-edge-dfw-1").then_some(()).ok_or(table)
+                })
+                .await;
             }
         }
         assert!(seen > 25, "the reader of pages sees only {seen} commands: it is broken");

@@ -39,3 +39,7 @@ impl Drop for Report<'_> {
         self.all.lock().remove(&self.deployment);
     }
 }
+
+#[cfg(test)]
+#[path = "reports_tests.rs"]
+mod tests;
