@@ -424,8 +424,8 @@ fn changes_deployment<P>(write: &Write<P>) -> bool {
 
 /// A reason that has blocked a deployment for a minute.
 fn blocked(reason: &str) -> Blocked {
-    let elapsed = Duration::from_mins(1);
-    Blocked { reason: reason.to_owned(), silent: reason == "BindingMissing", elapsed, repairs: 0, repaired_ago: None }
+    let (elapsed, silent) = (Duration::from_mins(1), reason == "BindingMissing");
+    Blocked { reason: reason.to_owned(), silent, lost: true, elapsed, repairs: 0, repaired_ago: None }
 }
 
 fn outage(blind: bool) -> Outage {

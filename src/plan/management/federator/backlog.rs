@@ -42,6 +42,8 @@ struct Episode {
     since: Instant,
     /// True if Karmada says nothing about it.
     silent: bool,
+    /// True if the missing object was delivered before.
+    lost: bool,
     /// Number of repairs since the last delivery.
     repairs: u32,
     /// Time of the last repair for this reason.
@@ -73,6 +75,7 @@ impl<K: Ord + Clone> Backlog<K> {
         Some(federate::Blocked {
             reason: episode.reason.clone(),
             silent: episode.silent,
+            lost: episode.lost,
             elapsed: ago(episode.since),
             repairs: episode.repairs,
             repaired_ago: episode.repaired.map(ago),
@@ -108,12 +111,12 @@ impl<K: Ord + Clone> Backlog<K> {
     /// number of deployments for each reason with a change.
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Vec<(String, usize)> {
         let blocked = signals.iter().find_map(|signal| match signal {
-            Signal::Blocked { reason, silent } => Some((reason, *silent)),
+            Signal::Blocked { reason, silent, lost } => Some((reason, *silent, *lost)),
             _ => None,
         });
         let before = self.episodes.remove(key);
         self.silent -= usize::from(before.as_ref().is_some_and(|before| before.silent));
-        let Some((reason, silent)) = blocked else {
+        let Some((reason, silent, lost)) = blocked else {
             self.trial.take_if(|(trial, _)| trial == key);
             return before.map(|before| self.count(&before.reason, false)).into_iter().collect();
         };
@@ -122,12 +125,13 @@ impl<K: Ord + Clone> Backlog<K> {
             self.many_silent = Some(now);
         }
         let repairs = before.as_ref().map_or(0, |before| before.repairs);
-        let new = || Episode { reason: reason.clone(), since: now, silent, repairs, repaired: None };
+        let new = || Episode { reason: reason.clone(), since: now, silent, lost, repairs, repaired: None };
         let mut counts = Vec::new();
         let episode = match before {
             Some(before) if before.reason == *reason => {
-                let since = if has_spoken(before.silent, silent, before.repairs) { now } else { before.since };
-                Episode { since, silent, ..before }
+                let begins = has_spoken([before.silent, before.lost], [silent, lost], before.repairs);
+                let since = if begins { now } else { before.since };
+                Episode { since, silent, lost, ..before }
             }
             Some(before) => {
                 counts.push(self.count(&before.reason, false));

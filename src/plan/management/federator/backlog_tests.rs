@@ -8,7 +8,7 @@ fn key(name: &str) -> String {
 }
 
 fn signal(reason: &str, silent: bool) -> [Signal; 1] {
-    [Signal::Blocked { reason: reason.into(), silent }]
+    [Signal::Blocked { reason: reason.into(), silent, lost: false }]
 }
 
 fn silent(reason: &str) -> [Signal; 1] {
@@ -49,6 +49,26 @@ fn episode_grace_begins_when_karmada_speaks_unless_repaired() {
     all.note(&key, &silent("NotListed"), at(610));
     all.note(&key, &signal("NotListed", false), at(611));
     assert_eq!(episode(&all, 620), Some((false, 20)), "its own repair ends nothing");
+}
+
+/// A report came before the binding by which it was made. The time that Karmada had taken until then counted as the time for which
+/// the binding was lost.
+#[test]
+fn episode_grace_begins_when_a_pending_object_is_lost_unless_repaired() {
+    let (mut all, key, start) = (unlimited(), key("wd"), some_moment());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let missing = |lost| [Signal::Blocked { reason: "BindingMissing".into(), silent: true, lost }];
+    let episode =
+        |all: &All, seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.lost, blocked.elapsed.as_secs()));
+    all.note(&key, &missing(false), at(0));
+    all.note(&key, &missing(true), at(11));
+    assert_eq!(episode(&all, 12), Some((true, 1)));
+    all.note(&key, &missing(true), at(13));
+    assert_eq!(episode(&all, 16), Some((true, 5)));
+    assert!(all.take(&key, Absence::Lost, &Timing::default(), at(16)));
+    all.note(&key, &missing(false), at(17));
+    all.note(&key, &missing(true), at(18));
+    assert_eq!(episode(&all, 20), Some((true, 9)), "its own repair ends nothing");
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(super) struct State<'a> {
     pub overdue: Overdue,
     /// True if Karmada says nothing about it.
     pub silent: bool,
+    /// True if the missing object was delivered before.
+    pub lost: bool,
     /// True if it was repaired since the last delivery.
     repaired: bool,
     /// The object that Karmada lost or never had, and its repair. `None` until it is reported.
@@ -89,12 +91,13 @@ impl<'a> State<'a> {
     pub(super) fn of(case: &Case<'a>) -> Self {
         let Case { blocker, finding, before, timing, .. } = case;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
-        let goes_on = |before: &&Blocked| !has_spoken(before.silent, silent, before.repairs);
+        let missing = Missing::of(case);
+        let lost = missing.as_ref().is_some_and(|missing| missing.absence == Absence::Lost);
+        let goes_on = |before: &&Blocked| !has_spoken([before.silent, before.lost], [silent, lost], before.repairs);
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason)).filter(goes_on);
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
-        let missing = Missing::of(case);
         // Silence without a known loss means that a change is under way.
-        let is_pending = silent && missing.as_ref().is_none_or(|missing| missing.absence == Absence::Pending);
+        let is_pending = silent && !lost;
         let grace = timing.delivery_grace * if is_pending { GRACES_WHILE_PENDING } else { 1 };
         let reported = blocker.is_some() && elapsed >= grace;
         let away = unheard::is_away(*finding);
@@ -115,6 +118,7 @@ impl<'a> State<'a> {
             blocker: blocker.clone(),
             overdue: Overdue { blocked: reported, unheard, nowhere, is_pending },
             silent,
+            lost,
             repaired: before.is_some_and(|before| before.repairs > 0),
             pending_repair,
             next,

@@ -29,7 +29,8 @@ fn deployment_delivered_by_claims_is_repaired_for_its_dependencies() {
     let pending = |repair: Option<Repair>, elapsed: Duration| {
         let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
         let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
-        let before = Blocked { reason: reason.to_string(), silent: false, elapsed, repairs: 0, repaired_ago: None };
+        let before =
+            Blocked { reason: reason.to_string(), silent: false, lost: false, elapsed, repairs: 0, repaired_ago: None };
         let case = Case {
             blocker: Some(reason.to_string()),
             deployment: &deployment,
@@ -91,6 +92,7 @@ fn companion_is_repaired_at_once_only_if_it_was_delivered() {
         let before = Blocked {
             reason: Reason::BindingMissing.to_string(),
             silent: true,
+            lost: data.is_some(),
             elapsed: timing.delivery_grace * GRACES_WHILE_PENDING,
             repairs: 0,
             repaired_ago: None,
@@ -126,8 +128,14 @@ fn change_ignored_by_karmada_is_repaired_after_a_wait() {
         repair: Some(Repair::Change),
     };
     let judge = |elapsed: Duration| {
-        let before =
-            Blocked { reason: Reason::NotApplied.to_string(), silent: true, elapsed, repairs: 0, repaired_ago: None };
+        let before = Blocked {
+            reason: Reason::NotApplied.to_string(),
+            silent: true,
+            lost: false,
+            elapsed,
+            repairs: 0,
+            repaired_ago: None,
+        };
         let case = Case {
             blocker: Some(Reason::NotApplied.to_string()),
             deployment: &deployment,

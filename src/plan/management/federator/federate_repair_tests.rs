@@ -39,6 +39,7 @@ fn unbound(status: Option<Value>) -> Observed {
         blocked: Some(Blocked {
             reason: "BindingMissing".into(),
             silent: false,
+            lost: true,
             elapsed: Duration::from_secs(16),
             repairs: 0,
             repaired_ago: None,
@@ -126,6 +127,29 @@ fn recreated_copy_counts_as_never_delivered() {
         recreated.copy = Some(copy.clone().into());
         assert_eq!(touches(&plan(&recreated, NOW)), expected, "a new object has the status of its definition");
     }
+}
+
+/// Karmada took eleven seconds for a copy. The report of the cell then came a moment before the binding, because each has its own
+/// watch. The tenant got a warning, and the copy was touched.
+#[test]
+fn binding_of_a_reported_copy_is_lost_only_if_it_stays_missing() {
+    let seen = |lost, seconds| {
+        let mut seen = unbound(None);
+        let mut copy = (*seen.copy.clone().unwrap()).clone();
+        copy.status = Some(WorkloadDeploymentStatus { desired_replicas: 1, ..WorkloadDeploymentStatus::default() });
+        seen.copy = Some(copy.into());
+        let blocked = seen.blocked.as_mut().unwrap();
+        (blocked.silent, blocked.lost, blocked.elapsed) = (true, lost, Duration::from_secs(seconds));
+        plan(&seen, NOW)
+    };
+    let first = seen(false, 11);
+    assert_eq!((touches(&first), events(&first)), (0, Vec::new()));
+    assert_eq!(federated(&first), None, "{first:?}");
+    assert_eq!(first.next, Next::After(Timing::default().delivery_grace));
+    let signal = Signal::Blocked { reason: "BindingMissing".into(), silent: true, lost: true };
+    assert_eq!(first.signals, [signal]);
+    let later = seen(true, 5);
+    assert_eq!((touches(&later), events(&later)), (1, vec!["BindingMissing".to_owned(), "Repaired".to_owned()]));
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub struct Blocked {
     /// True if Karmada said nothing about it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
+    /// True if the missing object was delivered before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// Time for which this reason has lasted.
     pub elapsed: Duration,
     /// Number of repairs since the last delivery.
@@ -69,10 +72,14 @@ pub struct Blocked {
     pub repaired_ago: Option<Duration>,
 }
 
-/// True if Karmada was silent about an object, and has now got to it by itself. Then the grace begins only now. After a repair it
-/// does not begin again.
-pub(super) fn has_spoken(was_silent: bool, is_silent: bool, repairs: u32) -> bool {
-    was_silent && !is_silent && repairs == 0
+/// True if Karmada has now got to an object by itself: it was silent about it, or had not delivered it. Then the grace begins only
+/// now. After a repair it does not begin again.
+///
+/// A delivery can be seen before the binding by which it was made, because each has its own watch. What is missing then is a loss
+/// only if it stays missing.
+pub(super) fn has_spoken(before: [bool; 2], [is_silent, is_lost]: [bool; 2], repairs: u32) -> bool {
+    let [was_silent, was_lost] = before;
+    (was_silent && !is_silent || !was_lost && is_lost) && repairs == 0
 }
 
 /// Kind of an absence, as far as it matters to the repair.

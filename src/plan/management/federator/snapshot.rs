@@ -128,6 +128,8 @@ pub enum Signal {
         reason: String,
         /// True if Karmada says nothing about it.
         silent: bool,
+        /// True if the missing object was delivered before.
+        lost: bool,
     },
     /// An object is repaired, so that Karmada recreates what was removed.
     Repaired(Absence),
