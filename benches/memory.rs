@@ -1,7 +1,8 @@
 //! Measures the memory of the manager with many unrelated objects, and during copying.
 //!
 //! `cargo bench --bench memory [-- <unrelated objects> <deployments> <projects>]` prints one line per situation, with the resident
-//! memory of the manager and its peak. It uses real API servers. The situations are:
+//! memory of the manager, its peak, and the part of the resident memory that is the program's file. It uses real API servers. The
+//! situations are:
 //! - the manager with unrelated ConfigMaps and Secrets of 1 KiB each, in the project and on the hub (default 100,000, half of
 //!   each kind)
 //! - the manager restarted with deployments with a reported status (default 10,000), with the memory of one deployment, its
@@ -26,12 +27,14 @@ use common::{
     measure::{cpu, paced, quiet, requests},
     memory, namespace, resource, secret, wait,
 };
-use compute_operator::metrics::Metrics;
-use futures::{StreamExt, stream};
+use compute_operator::{io::watch::WHOLE_PAGE_SIZE, metrics::Metrics};
+use futures::{StreamExt, future::join_all, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, ListParams, VersionMatch},
+    Api, Client, Resource,
+    api::{DeleteParams, DynamicObject, ListParams, Request, VersionMatch},
 };
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use testbed::{
     Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, karmada::Flavour, operator::Operator,
@@ -119,7 +122,7 @@ async fn measure(over: &mut Over) {
     // One deployment refers to a Secret, so that the sources are watched.
     create(&project, secret("first", 1 << 10)).await;
     create(&project, deployment("first", &["first".into()])).await;
-    println!("{:<58} {:>9} {:>9}", "", "resident", "peak");
+    println!("{:<58} {:>9} {:>9} {:>9}", "", "resident", "peak", "program");
 
     let operator = manager(&bed).await;
     wait("one companion", || async { count(&hub, "Secret").await == 1 }).await;
@@ -164,6 +167,11 @@ async fn measure(over: &mut Over) {
 
 /// Measures the manager beside this many deployments. The pair: its memory in KiB without any, and what a further deployment took.
 async fn beside(bed: &Testbed, deployments: usize, (alone, beside_none): (usize, [f64; 2]), over: &mut Over) {
+    lists(bed, 500).await; // the first lists find the servers' caches cold
+    for page in [WHOLE_PAGE_SIZE, 500] {
+        let raw = lists(bed, page).await;
+        println!("raw limit: the API servers answer the three long lists of a start in {raw:.1} s, in pages of {page}");
+    }
     let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
     let began = Instant::now();
     let operator = manager(bed).await;
@@ -206,6 +214,32 @@ async fn beside(bed: &Testbed, deployments: usize, (alone, beside_none): (usize,
     over.add(took >= TRACE, || format!("A trace takes {took:.1} ms, which is to be less than {TRACE} ms."));
 }
 
+/// Lists what a start lists of each deployment, all three kinds at once, and decodes no object. Returns the seconds.
+async fn lists(bed: &Testbed, page: u32) -> f64 {
+    #[derive(serde::Deserialize)]
+    struct Page {
+        metadata: ListMeta,
+        #[serde(rename = "items")]
+        _items: Vec<IgnoredAny>,
+    }
+    let all = [(&bed.project, "WorkloadDeployment"), (&bed.hub, "WorkloadDeployment"), (&bed.hub, "ResourceBinding")];
+    let began = Instant::now();
+    let lists = all.map(|(plane, kind)| async move {
+        let client = plane.client().await.unwrap();
+        let all = Request::new(DynamicObject::url_path(&resource(kind), None));
+        let mut params = ListParams::default().limit(page);
+        loop {
+            let page: Page = client.request(all.list(&params).unwrap()).await.unwrap();
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return,
+            }
+        }
+    });
+    join_all(lists).await;
+    began.elapsed().as_secs_f64()
+}
+
 /// Measures the manager of this many projects without objects. All of them are one API server behind the stand-in for Milo.
 async fn idle_projects(projects: usize) {
     let options = Options {
@@ -217,7 +251,7 @@ async fn idle_projects(projects: usize) {
     };
     let bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
     let (plane, milo) = (bed.project.client().await.unwrap(), bed.milo.as_ref().unwrap());
-    println!("{:<58} {:>9} {:>9}", "", "resident", "peak");
+    println!("{:<58} {:>9} {:>9} {:>9}", "", "resident", "peak", "program");
     let operator = manager(&bed).await;
     let one = settle(&operator, "one project without objects").await;
     drop(operator);
@@ -463,7 +497,7 @@ async fn settle(manager: &Operator, what: &str) -> usize {
         before = now;
     }
     let mib = |field| format!("{:.1} MiB", f64::from(memory(manager, field)) / 1024.0);
-    println!("{what:<58} {:>9} {:>9}", mib("VmRSS"), mib("VmHWM"));
+    println!("{what:<58} {:>9} {:>9} {:>9}", mib("VmRSS"), mib("VmHWM"), mib("RssFile"));
     memory(manager, "VmRSS") as usize
 }
 

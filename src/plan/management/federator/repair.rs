@@ -73,7 +73,8 @@ pub struct Blocked {
 }
 
 /// True if Karmada has now got to an object by itself: it was silent about it, or had not delivered it. Then the grace begins only
-/// now. After a repair it does not begin again.
+/// now. After a repair it does not begin again. Of each pair, the first tells if Karmada is silent, and the second if the object is
+/// lost.
 ///
 /// A delivery can be seen before the binding by which it was made, because each has its own watch. What is missing then is a loss
 /// only if it stays missing.
