@@ -27,7 +27,7 @@ use compute_operator::{
             },
             federator::{
                 federate::{self, Blocked, Outage},
-                repair::Capacity,
+                repair::{Absence, Capacity},
             },
             observed::facts::SharedCompanion,
             projector::projection,
@@ -424,8 +424,8 @@ fn changes_deployment<P>(write: &Write<P>) -> bool {
 
 /// A reason that has blocked a deployment for a minute.
 fn blocked(reason: &str) -> Blocked {
-    let (elapsed, silent) = (Duration::from_mins(1), reason == "BindingMissing");
-    Blocked { reason: reason.to_owned(), silent, lost: true, elapsed, repairs: 0, repaired_ago: None }
+    let (elapsed, silence) = (Duration::from_mins(1), (reason == "BindingMissing").then_some(Absence::Lost));
+    Blocked { reason: reason.to_owned(), silence, elapsed, repairs: 0, repaired_ago: None }
 }
 
 fn outage(blind: bool) -> Outage {

@@ -113,7 +113,7 @@ impl World {
         (self.reports() - before, self.is_enqueued().await)
     }
 
-    /// True if the federator was to look at the deployment. It is not any more.
+    /// True if the deployment is in the federator's queue. Takes it out.
     async fn is_enqueued(&self) -> bool {
         let queue = &self.ctx.queues.federator;
         let is_enqueued = queue.depth() > 0;

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     federate::{self, Signal},
-    repair::{Absence, Capacity, Limits, has_spoken},
+    repair::{Absence, Capacity, Limits, grace_begins},
     token_bucket::TokenBucket,
 };
 use crate::timing::Timing;
@@ -40,10 +40,8 @@ pub struct Backlog<K> {
 struct Episode {
     reason: String,
     since: Instant,
-    /// True if Karmada says nothing about it.
-    silent: bool,
-    /// True if the missing object was delivered before.
-    lost: bool,
+    /// Kind of the absence about which Karmada says nothing.
+    silence: Option<Absence>,
     /// Number of repairs since the last delivery.
     repairs: u32,
     /// Time of the last repair for this reason.
@@ -74,8 +72,7 @@ impl<K: Ord + Clone> Backlog<K> {
         let ago = |at: Instant| now.saturating_duration_since(at);
         Some(federate::Blocked {
             reason: episode.reason.clone(),
-            silent: episode.silent,
-            lost: episode.lost,
+            silence: episode.silence,
             elapsed: ago(episode.since),
             repairs: episode.repairs,
             repaired_ago: episode.repaired.map(ago),
@@ -111,27 +108,27 @@ impl<K: Ord + Clone> Backlog<K> {
     /// number of deployments for each reason with a change.
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Vec<(String, usize)> {
         let blocked = signals.iter().find_map(|signal| match signal {
-            Signal::Blocked { reason, silent, lost } => Some((reason, *silent, *lost)),
+            Signal::Blocked { reason, silence } => Some((reason, *silence)),
             _ => None,
         });
         let before = self.episodes.remove(key);
-        self.silent -= usize::from(before.as_ref().is_some_and(|before| before.silent));
-        let Some((reason, silent, lost)) = blocked else {
+        self.silent -= usize::from(before.as_ref().is_some_and(|before| before.silence.is_some()));
+        let Some((reason, silence)) = blocked else {
             self.trial.take_if(|(trial, _)| trial == key);
             return before.map(|before| self.count(&before.reason, false)).into_iter().collect();
         };
-        self.silent += usize::from(silent);
+        self.silent += usize::from(silence.is_some());
         if self.silent >= MANY_SILENT {
             self.many_silent = Some(now);
         }
         let repairs = before.as_ref().map_or(0, |before| before.repairs);
-        let new = || Episode { reason: reason.clone(), since: now, silent, lost, repairs, repaired: None };
+        let new = || Episode { reason: reason.clone(), since: now, silence, repairs, repaired: None };
         let mut counts = Vec::new();
         let episode = match before {
             Some(before) if before.reason == *reason => {
-                let begins = has_spoken([before.silent, before.lost], [silent, lost], before.repairs);
+                let begins = grace_begins(before.silence, silence, before.repairs);
                 let since = if begins { now } else { before.since };
-                Episode { since, silent, lost, ..before }
+                Episode { since, silence, ..before }
             }
             Some(before) => {
                 counts.push(self.count(&before.reason, false));

@@ -7,12 +7,12 @@ fn key(name: &str) -> String {
     format!("project/{name}")
 }
 
-fn signal(reason: &str, silent: bool) -> [Signal; 1] {
-    [Signal::Blocked { reason: reason.into(), silent, lost: false }]
+fn signal(reason: &str, silence: Option<Absence>) -> [Signal; 1] {
+    [Signal::Blocked { reason: reason.into(), silence }]
 }
 
 fn silent(reason: &str) -> [Signal; 1] {
-    signal(reason, true)
+    signal(reason, Some(Absence::Pending))
 }
 
 fn unlimited() -> All {
@@ -39,15 +39,16 @@ fn episode_begins_with_each_reason_and_ends_with_the_delivery() {
 fn episode_grace_begins_when_karmada_speaks_unless_repaired() {
     let (mut all, key, start) = (unlimited(), key("wd"), some_moment());
     let at = |seconds| start + Duration::from_secs(seconds);
-    let episode =
-        |all: &All, seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.silent, blocked.elapsed.as_secs()));
+    let episode = |all: &All, seconds| {
+        all.of(&key, at(seconds)).map(|blocked| (blocked.silence.is_some(), blocked.elapsed.as_secs()))
+    };
     all.note(&key, &silent("NotListed"), at(0));
     assert_eq!(episode(&all, 600), Some((true, 600)));
-    all.note(&key, &signal("NotListed", false), at(600));
+    all.note(&key, &signal("NotListed", None), at(600));
     assert_eq!(episode(&all, 604), Some((false, 4)));
     assert!(all.take(&key, Absence::Pending, &Timing::default(), at(610)));
     all.note(&key, &silent("NotListed"), at(610));
-    all.note(&key, &signal("NotListed", false), at(611));
+    all.note(&key, &signal("NotListed", None), at(611));
     assert_eq!(episode(&all, 620), Some((false, 20)), "its own repair ends nothing");
 }
 
@@ -57,18 +58,18 @@ fn episode_grace_begins_when_karmada_speaks_unless_repaired() {
 fn episode_grace_begins_when_a_pending_object_is_lost_unless_repaired() {
     let (mut all, key, start) = (unlimited(), key("wd"), some_moment());
     let at = |seconds| start + Duration::from_secs(seconds);
-    let missing = |lost| [Signal::Blocked { reason: "BindingMissing".into(), silent: true, lost }];
+    let missing = |absence| signal("BindingMissing", Some(absence));
     let episode =
-        |all: &All, seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.lost, blocked.elapsed.as_secs()));
-    all.note(&key, &missing(false), at(0));
-    all.note(&key, &missing(true), at(11));
-    assert_eq!(episode(&all, 12), Some((true, 1)));
-    all.note(&key, &missing(true), at(13));
-    assert_eq!(episode(&all, 16), Some((true, 5)));
+        |all: &All, seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.silence, blocked.elapsed.as_secs()));
+    all.note(&key, &missing(Absence::Pending), at(0));
+    all.note(&key, &missing(Absence::Lost), at(11));
+    assert_eq!(episode(&all, 12), Some((Some(Absence::Lost), 1)));
+    all.note(&key, &missing(Absence::Lost), at(13));
+    assert_eq!(episode(&all, 16), Some((Some(Absence::Lost), 5)));
     assert!(all.take(&key, Absence::Lost, &Timing::default(), at(16)));
-    all.note(&key, &missing(false), at(17));
-    all.note(&key, &missing(true), at(18));
-    assert_eq!(episode(&all, 20), Some((true, 9)), "its own repair ends nothing");
+    all.note(&key, &missing(Absence::Pending), at(17));
+    all.note(&key, &missing(Absence::Lost), at(18));
+    assert_eq!(episode(&all, 20), Some((Some(Absence::Lost), 9)), "its own repair ends nothing");
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn karmada_is_behind_while_it_is_silent_about_many_and_shortly_after() {
         all.note(key, &silent("BindingMissing"), at(0));
         all.note(key, &silent("NotScheduled"), at(0));
     }
-    all.note(&keys[0], &signal("NoClusterForCity", false), at(0));
+    all.note(&keys[0], &signal("NoClusterForCity", None), at(0));
     assert!(!behind(&all, 0), "each counts once, and only if Karmada is silent about it");
     all.note(&keys[0], &silent("NotScheduled"), at(0));
     assert!(behind(&all, 0));

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use super::{
     delivery::{Delivery, Karmada, Note, Repair},
     federation_status::Overdue,
-    repair::{self, Absence, Blocked, Capacity, Decision, Loss, has_spoken},
+    repair::{self, Absence, Blocked, Capacity, Decision, Loss, grace_begins},
     unheard,
 };
 use crate::plan::management::observed::facts::SharedCompanion;
@@ -31,10 +31,8 @@ pub(super) struct State<'a> {
     pub blocker: Option<String>,
     /// Parts of the state that have outlasted their grace.
     pub overdue: Overdue,
-    /// True if Karmada says nothing about it.
-    pub silent: bool,
-    /// True if the missing object was delivered before.
-    pub lost: bool,
+    /// Kind of the absence about which Karmada says nothing. `None` if Karmada named a cause.
+    pub silence: Option<Absence>,
     /// True if it was repaired since the last delivery.
     repaired: bool,
     /// The object that Karmada lost or never had, and its repair. `None` until it is reported.
@@ -92,12 +90,12 @@ impl<'a> State<'a> {
         let Case { blocker, finding, before, timing, .. } = case;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let missing = Missing::of(case);
-        let lost = missing.as_ref().is_some_and(|missing| missing.absence == Absence::Lost);
-        let goes_on = |before: &&Blocked| !has_spoken([before.silent, before.lost], [silent, lost], before.repairs);
+        // Silence without a known loss means that a change is under way.
+        let silence = silent.then(|| missing.as_ref().map_or(Absence::Pending, |missing| missing.absence));
+        let goes_on = |before: &&Blocked| !grace_begins(before.silence, silence, before.repairs);
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason)).filter(goes_on);
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
-        // Silence without a known loss means that a change is under way.
-        let is_pending = silent && !lost;
+        let is_pending = silence == Some(Absence::Pending);
         let grace = timing.delivery_grace * if is_pending { GRACES_WHILE_PENDING } else { 1 };
         let reported = blocker.is_some() && elapsed >= grace;
         let away = unheard::is_away(*finding);
@@ -117,8 +115,7 @@ impl<'a> State<'a> {
         Self {
             blocker: blocker.clone(),
             overdue: Overdue { blocked: reported, unheard, nowhere, is_pending },
-            silent,
-            lost,
+            silence,
             repaired: before.is_some_and(|before| before.repairs > 0),
             pending_repair,
             next,
@@ -130,7 +127,7 @@ impl<'a> State<'a> {
     pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
         let repaired = self.repaired || self.pending_repair.as_ref().is_some_and(|pending| pending.decision.now);
         let is_there = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
-        is_there || self.overdue.blocked && (!self.silent || repaired)
+        is_there || self.overdue.blocked && (self.silence.is_none() || repaired)
     }
 
     /// Returns the finding with the full cause of a loss.

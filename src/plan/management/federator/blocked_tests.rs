@@ -29,8 +29,7 @@ fn deployment_delivered_by_claims_is_repaired_for_its_dependencies() {
     let pending = |repair: Option<Repair>, elapsed: Duration| {
         let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
         let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
-        let before =
-            Blocked { reason: reason.to_string(), silent: false, lost: false, elapsed, repairs: 0, repaired_ago: None };
+        let before = Blocked { reason: reason.to_string(), silence: None, elapsed, repairs: 0, repaired_ago: None };
         let case = Case {
             blocker: Some(reason.to_string()),
             deployment: &deployment,
@@ -91,8 +90,7 @@ fn companion_is_repaired_at_once_only_if_it_was_delivered() {
         karmada.binding = Some(BindingFacts { clusters, ..BindingFacts::default() });
         let before = Blocked {
             reason: Reason::BindingMissing.to_string(),
-            silent: true,
-            lost: data.is_some(),
+            silence: Some(if data.is_some() { Absence::Lost } else { Absence::Pending }),
             elapsed: timing.delivery_grace * GRACES_WHILE_PENDING,
             repairs: 0,
             repaired_ago: None,
@@ -130,8 +128,7 @@ fn change_ignored_by_karmada_is_repaired_after_a_wait() {
     let judge = |elapsed: Duration| {
         let before = Blocked {
             reason: Reason::NotApplied.to_string(),
-            silent: true,
-            lost: false,
+            silence: Some(Absence::Pending),
             elapsed,
             repairs: 0,
             repaired_ago: None,

@@ -191,8 +191,7 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
     let reports = status::plan(&view, finding.as_ref(), state.overdue, last_delivery.clone(), now);
     steps.extend(reports.steps.into_iter().map(Step::Local));
     next = next.or_sooner(reports.next);
-    let blocked =
-        state.blocker.clone().map(|reason| Signal::Blocked { reason, silent: state.silent, lost: state.lost });
+    let blocked = state.blocker.clone().map(|reason| Signal::Blocked { reason, silence: state.silence });
     let mut signals = Vec::from_iter(blocked);
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
         let repair = repair(observed, copy, pending.what, now);

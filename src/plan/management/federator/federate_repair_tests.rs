@@ -38,8 +38,7 @@ fn unbound(status: Option<Value>) -> Observed {
         karmada: Some(serde_json::from_value(karmada).unwrap()),
         blocked: Some(Blocked {
             reason: "BindingMissing".into(),
-            silent: false,
-            lost: true,
+            silence: Some(Absence::Lost),
             elapsed: Duration::from_secs(16),
             repairs: 0,
             repaired_ago: None,
@@ -133,22 +132,22 @@ fn recreated_copy_counts_as_never_delivered() {
 /// watch. The tenant got a warning, and the copy was touched.
 #[test]
 fn binding_of_a_reported_copy_is_lost_only_if_it_stays_missing() {
-    let seen = |lost, seconds| {
+    let seen = |absence, seconds| {
         let mut seen = unbound(None);
         let mut copy = (*seen.copy.clone().unwrap()).clone();
         copy.status = Some(WorkloadDeploymentStatus { desired_replicas: 1, ..WorkloadDeploymentStatus::default() });
         seen.copy = Some(copy.into());
         let blocked = seen.blocked.as_mut().unwrap();
-        (blocked.silent, blocked.lost, blocked.elapsed) = (true, lost, Duration::from_secs(seconds));
+        (blocked.silence, blocked.elapsed) = (Some(absence), Duration::from_secs(seconds));
         plan(&seen, NOW)
     };
-    let first = seen(false, 11);
+    let first = seen(Absence::Pending, 11);
     assert_eq!((touches(&first), events(&first)), (0, Vec::new()));
     assert_eq!(federated(&first), None, "{first:?}");
     assert_eq!(first.next, Next::After(Timing::default().delivery_grace));
-    let signal = Signal::Blocked { reason: "BindingMissing".into(), silent: true, lost: true };
+    let signal = Signal::Blocked { reason: "BindingMissing".into(), silence: Some(Absence::Lost) };
     assert_eq!(first.signals, [signal]);
-    let later = seen(true, 5);
+    let later = seen(Absence::Lost, 5);
     assert_eq!((touches(&later), events(&later)), (1, vec!["BindingMissing".to_owned(), "Repaired".to_owned()]));
 }
 

@@ -187,7 +187,7 @@ fn status_that_is_stored_as_written_needs_no_other_look_unless_something_waits_f
     let (observed, plan, written) = plan_of(&marked());
     let like = |plan: &Decided| Decided { steps: plan.steps.clone(), next: plan.next, signals: Vec::new() };
     let waiting = Decided { next: Next::After(Duration::from_secs(1)), ..like(&plan) };
-    let blocked = Signal::Blocked { reason: "NotApplied".into(), silent: false, lost: false };
+    let blocked = Signal::Blocked { reason: "NotApplied".into(), silence: None };
     let blocked = like(&plan).with([blocked]);
     assert_eq!(status_of(&Plan::nothing()), None);
     let stored = |status: &WorkloadDeploymentStatus, version: &str| {
@@ -495,7 +495,7 @@ fn snapshot_from_its_record_is_decided_again() {
             "drain_waits": null,
         },
         "blocked": {
-            "reason": "BindingMissing", "lost": true, "elapsed": { "secs": 6, "nanos": 0 }, "repairs": 0,
+            "reason": "BindingMissing", "silence": "Lost", "elapsed": { "secs": 6, "nanos": 0 }, "repairs": 0,
         },
         "capacity": {
             "is_karmada_behind": false, "repair_in": { "secs": 0, "nanos": 0 }, "trial_in": { "secs": 0, "nanos": 0 },
@@ -506,7 +506,7 @@ fn snapshot_from_its_record_is_decided_again() {
     assert_eq!(json!(observed), record);
     let plan = plan(&observed, NOW);
     let reason = "BindingMissing".to_owned();
-    let blocked = Signal::Blocked { reason, silent: true, lost: true };
+    let blocked = Signal::Blocked { reason, silence: Some(Absence::Lost) };
     assert_eq!(plan.signals, [blocked, Signal::Repaired(Absence::Lost)]);
     assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);

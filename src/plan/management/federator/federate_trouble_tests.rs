@@ -45,7 +45,7 @@ fn hub_that_is_away_is_reported_and_not_written() {
 fn copy_or_namespace_held_on_the_hub_is_reported() {
     let lasting = |reason: &str, seconds| {
         let elapsed = Duration::from_secs(seconds);
-        Some(Blocked { reason: reason.into(), silent: false, lost: false, elapsed, repairs: 0, repaired_ago: None })
+        Some(Blocked { reason: reason.into(), silence: None, elapsed, repairs: 0, repaired_ago: None })
     };
     let held = |wd: &WorkloadDeployment| {
         let mut copy = copy_of(&marked());
@@ -84,8 +84,7 @@ fn copy_or_namespace_held_on_the_hub_is_reported() {
 fn hub_namespace_of_a_rival_is_not_written() {
     let blocked = Blocked {
         reason: "HubRefused".into(),
-        silent: false,
-        lost: false,
+        silence: None,
         elapsed: Duration::from_secs(6),
         repairs: 0,
         repaired_ago: None,

@@ -103,7 +103,7 @@ fn report(
     now: Timestamp,
 ) -> Decided {
     let last_delivery = copy.and_then(|copy| last_delivery::of(deployment, copy));
-    let signal = Signal::Blocked { reason: trouble.cause.reason().to_string(), silent: false, lost: false };
+    let signal = Signal::Blocked { reason: trouble.cause.reason().to_string(), silence: None };
     let patience = patience(deployment, trouble.cause, timing);
     let waited = waited(deployment, trouble, now);
     let empty = Vec::new();

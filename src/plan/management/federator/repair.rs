@@ -57,12 +57,9 @@ pub struct Capacity {
 pub struct Blocked {
     /// The reason.
     pub reason: String,
-    /// True if Karmada said nothing about it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub silent: bool,
-    /// True if the missing object was delivered before.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lost: bool,
+    /// Kind of the absence about which Karmada said nothing. `None` if Karmada named a cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Absence>,
     /// Time for which this reason has lasted.
     pub elapsed: Duration,
     /// Number of repairs since the last delivery.
@@ -72,19 +69,17 @@ pub struct Blocked {
     pub repaired_ago: Option<Duration>,
 }
 
-/// True if Karmada has now got to an object by itself: it was silent about it, or had not delivered it. Then the grace begins only
-/// now. After a repair it does not begin again. Of each pair, the first tells if Karmada is silent, and the second if the object is
-/// lost.
+/// True if the grace of a reason begins only now: Karmada has got to the object by itself, and named a cause or delivered it. After
+/// a repair the grace does not begin again.
 ///
 /// A delivery can be seen before the binding by which it was made, because each has its own watch. What is missing then is a loss
 /// only if it stays missing.
-pub(super) fn has_spoken(before: [bool; 2], [is_silent, is_lost]: [bool; 2], repairs: u32) -> bool {
-    let [was_silent, was_lost] = before;
-    (was_silent && !is_silent || !was_lost && is_lost) && repairs == 0
+pub(super) fn grace_begins(before: Option<Absence>, now: Option<Absence>, repairs: u32) -> bool {
+    before != now && now != Some(Absence::Pending) && repairs == 0
 }
 
 /// Kind of an absence, as far as it matters to the repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Absence {
     /// It was delivered, and was removed after that.
     Lost,

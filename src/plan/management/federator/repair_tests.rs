@@ -12,8 +12,7 @@ fn seconds(seconds: u64) -> Duration {
 fn missing(elapsed: u64, repaired: Option<(u32, u64)>) -> Blocked {
     Blocked {
         reason: "BindingMissing".into(),
-        silent: true,
-        lost: false,
+        silence: Some(Absence::Pending),
         elapsed: seconds(elapsed),
         repairs: repaired.map_or(0, |(repairs, _)| repairs),
         repaired_ago: repaired.map(|(_, ago)| seconds(ago)),

@@ -126,10 +126,8 @@ pub enum Signal {
     Blocked {
         /// The reason.
         reason: String,
-        /// True if Karmada says nothing about it.
-        silent: bool,
-        /// True if the missing object was delivered before.
-        lost: bool,
+        /// Kind of the absence about which Karmada says nothing. `None` if Karmada named a cause.
+        silence: Option<Absence>,
     },
     /// An object is repaired, so that Karmada recreates what was removed.
     Repaired(Absence),

@@ -138,7 +138,7 @@ async fn shared_companion_with_many_new_users_is_enqueued_once() {
 async fn blocked_deployment_of_a_disengaged_project_is_forgotten() {
     let ctx = Context::of_tests();
     let key = ProjectKey::new(&ProjectName::new("beta"), "shop", "web");
-    let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false, lost: false };
+    let signal = Signal::Blocked { reason: "NotApplied".into(), silence: None };
     ctx.blocked.note(&key, &[signal], Now::read().instant);
     assert!(ctx.blocked.keys().contains(&key));
     let next = ctx.federator().reconcile(&key, Now::read(), Duration::ZERO).await;
